@@ -1,0 +1,44 @@
+// A checkpoint on disk, mapped and checked: config.json plus one safetensors file or an index with its shards.
+//
+// Opening reads the headers only. It refuses the checkpoint with one mdi::Error unless the files hold exactly the
+// tensors of inventory(config), each with its dtype and shape. Nothing is copied: a TensorView points into the mapping.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/config.h"
+#include "checkpoint/inventory.h"
+#include "core/tensor.h"
+
+namespace mdi {
+
+class Checkpoint {
+ public:
+  // Throws mdi::Error naming the file and the tensor or key.
+  static Checkpoint open(const std::filesystem::path& dir);
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+
+  const ModelConfig& config() const;
+  const std::filesystem::path& dir() const;
+  const std::vector<TensorSpec>& tensors() const;  // the inventory, in its order
+
+  // Hands out a tensor, once: a second take of the same name is a programming error and throws. The name must be in
+  // the inventory.
+  TensorView take(std::string_view name);
+  // Says that this build does not use the tensors of `part`, with the reason that `mdi inspect` and the log print.
+  void ignore(Part part, std::string_view reason);
+  // Throws unless every tensor was taken or ignored, naming the first that was not.
+  void finish() const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mdi
