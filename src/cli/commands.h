@@ -1,0 +1,17 @@
+// The commands of `mdi`: one file each, src/cli/<command>.cpp, with one function that adds the command, its options and
+// what it does to the command line.
+//
+// To add a command: write add_<command> in its own file, declare it here, call it in main.cpp. Its callback throws
+// mdi::Error for anything that goes wrong; main() prints it. Options that need checking throw CLI::ValidationError,
+// which is a usage error.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace mdi {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+}  // namespace mdi

@@ -1,0 +1,25 @@
+// `mdi <command>`: reads the command line, runs one command, turns what went wrong into one line and an exit code.
+// Exit codes: 0 done, 1 the command failed, 2 the command line was not understood.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("mini-DeepInfer: an inference engine for DeepSeek-V4.1-Flash", "mdi");
+  app.set_version_flag("--version", std::string("mdi ") + mdi::kVersion);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    // Also the way in which --help and --version end, with code 0.
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "mdi: %s\n", e.what());
+    return 1;
+  }
+}
