@@ -1,0 +1,351 @@
+// The operations that the network is made of, each with its maths, shapes and rounding points.
+//
+// An operation is a stage: what one pass over memory can do on a GPU. There are two implementations behind one table of
+// functions: kernels/cpu (the oracle: a composition of the small reference functions of its headers) and kernels/cuda.
+//
+// Rules for every operation
+//  - Pointers are memory of the context's device. Matrices are dense and row-major. T is StepView::rows; T = 0 is legal.
+//  - A row's result does not depend on the other rows, on T, or on which kernel the stage picked.
+//  - Reads nothing that the contract does not name: other rows, index -1, rows past a count and padding may hold NaN.
+//  - bf16(x), e4m3(x), e2m1(x) mean rounding to nearest even; everything else is fp32. Section numbers are those of the
+//    model specification.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+#include "kernels/cache_layout.h"
+
+namespace mdi {
+
+struct Ops;
+
+// Called with a stage's inner rounding points (host memory, valid during the call) when a test or `mdi check` asks.
+using Tap = std::function<void(std::string_view name, int layer, const TensorView& value)>;
+
+// What an operation runs on: a thread pool or a stream with its workspace. Backends derive from it.
+struct Context {
+  const Ops* ops = nullptr;
+  Tap tap;         // empty: nothing is dumped
+  int layer = -1;  // for the tap and for error messages
+  virtual ~Context() = default;
+};
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+enum class WeightKind : uint8_t {
+  kE4M3,  // data e4m3 [n, k], scale e8m0 [ceil(n/32), ceil(k/32)]; the input is act_quantised (W8A8)
+  kE2M1,  // data two codes a byte [n, k/2], scale e8m0 [n, k/32]; the input is act_quantised (W4A8)
+  kBF16,  // data bf16 [n, k]; the input is used as it is
+  kF32,   // data fp32 [n, k]; the input is used as it is
+};
+
+// y[n] = sum_k x[k] * w[n, k]. `data` and `scale` are as in the checkpoint.
+struct LinearWeight {
+  WeightKind kind = WeightKind::kBF16;
+  const void* data = nullptr;
+  const e8m0* scale = nullptr;
+  int64_t n = 0, k = 0;
+};
+
+// w1 and w3 [inter, dim], w2 [dim, inter].
+struct ExpertWeights {
+  LinearWeight w1, w2, w3;
+};
+
+// Hyper-connection parameters of one sublayer (5.3). m = (2 + hc) * hc.
+struct HcWeights {
+  const float* fn = nullptr;     // [m, hc * dim]
+  const float* scale = nullptr;  // [3]
+  const float* base = nullptr;   // [m]
+};
+
+// Rotary frequencies (6.2): inv_freq [rope_dim / 2]; the angle is fl32(fl32(position) * inv_freq[i]).
+struct RopeTable {
+  const float* inv_freq = nullptr;
+  int32_t rope_dim = 0;
+};
+
+// ---- the step -------------------------------------------------------------------------------------------------------
+// Which tokens are new and where their sequences' state lies. Rows of one sequence are consecutive, in ascending
+// position. A layer range that computes fewer rows (bounded replay) gets a view of those rows only.
+struct StepView {
+  int32_t rows = 0;                      // T
+  int32_t sequences = 0;                 // S
+  const int32_t* token = nullptr;        // [T]
+  const int32_t* position = nullptr;     // [T] absolute, 0-based
+  const int32_t* seq_of_row = nullptr;   // [T] 0..S-1
+  const uint8_t* dead = nullptr;         // [T] 1: inside an image span
+  const int32_t* seq_slot = nullptr;     // [S] state slot
+  const int32_t* seq_start = nullptr;    // [S] position of the first new token
+  const int32_t* seq_row = nullptr;      // [S] row of the first new token
+  const int32_t* seq_count = nullptr;    // [S] new tokens
+  const int32_t* seq_floor = nullptr;    // [S] windows see nothing older than this position (0 unless replayed)
+  const int32_t* block_table = nullptr;  // [S, max_blocks] block ids
+  int32_t max_blocks = 0;
+};
+
+// One KV source's rows in the paged pool: compressed row j of sequence s is row j % layout.rows of the block
+// block_table[s, j / layout.rows].
+struct SourceCache {
+  std::byte* blocks = nullptr;
+  int64_t block_bytes = 0;
+  SourceLayout layout;
+};
+
+// The window rings of one layer: position p of slot s is at base + s * slot_stride + (p % window) * row bytes.
+struct RingView {
+  std::byte* base = nullptr;
+  int64_t slot_stride = 0;
+  int32_t window = 0;
+  WindowRow row;
+};
+
+// ---- arguments of the stages ----------------------------------------------------------------------------------------
+
+// h[t, c, :] = table[token[t]] for every copy c; pre[t] = (1, 0, ..., 0) (5.1). Rows with override_of[t] >= 0 take
+// override_rows[override_of[t]] instead (image features and delimiters).
+struct EmbedArgs {
+  int32_t dim = 0, hc = 0;
+  const bf16* table = nullptr;           // [vocab, dim]
+  const bf16* override_rows = nullptr;   // [n, dim] or null
+  const int32_t* override_of = nullptr;  // [T], -1: none; or null
+  bf16* h = nullptr;                     // out [T, hc, dim]
+  float* pre = nullptr;                  // out [T, hc]
+};
+
+// Table rows of the n-grams that end at each token (engram.md 4). compressed[t] is also the value that the history keeps.
+struct EngramHashArgs {
+  int32_t ngram = 0, heads = 0;          // n-grams of 2..ngram; columns = (ngram - 1) * heads
+  const int32_t* token_map = nullptr;    // [vocab] compressed ids
+  int32_t pad = 0;                       // compressed id of the pad token
+  const int64_t* multipliers = nullptr;  // [ngram]
+  const int64_t* primes = nullptr;       // [columns]
+  const int64_t* offsets = nullptr;      // [columns]
+  const int32_t* history = nullptr;      // [slots, ngram - 1], newest first; -1: before the start, or dead
+  int32_t* compressed = nullptr;         // out [T]: compressed id, -1 for dead tokens
+  int64_t* rows = nullptr;               // out [T, columns]
+};
+
+// Lookup, projection, gate, addition into the copies (engram.md 5). h is updated in place: one rounding at the end.
+struct EngramArgs {
+  int32_t dim = 0, hc = 0, columns = 0, head_dim = 0;
+  float eps = 0;
+  const int64_t* rows = nullptr;       // [T, columns]
+  const e4m3* table = nullptr;         // [table rows, head_dim]
+  const e8m0* table_scale = nullptr;   // [table rows, head_dim / 32]
+  LinearWeight wkv;                    // [(hc + 1) * dim, columns * head_dim]
+  const bf16* q_weight = nullptr;      // [hc, dim]
+  const bf16* k_weight = nullptr;      // [hc, dim]
+  bf16* h = nullptr;                   // in and out [T, hc, dim]
+};
+
+// Mixes of the stream, collapse with the carried mix, RMSNorm (5.2, 5.3, 5.4).
+// Taps: hc_pre, hc_post, hc_comb, and the normalised x.
+struct HcCollapseArgs {
+  int32_t dim = 0, hc = 0, sinkhorn_iters = 0;
+  float eps = 0, norm_eps = 0;   // hc_eps; the norms' eps
+  const bf16* h = nullptr;       // [T, hc, dim]
+  const float* pre_in = nullptr; // [T, hc] the mix carried in
+  HcWeights weights;
+  const bf16* norm = nullptr;    // [dim]
+  bf16* x = nullptr;             // out [T, dim] = RMSNorm(hc_pre(h, pre_in))
+  float* pre_out = nullptr;      // out [T, hc] the mix to carry on
+  float* post = nullptr;         // out [T, hc]
+  float* comb = nullptr;         // out [T, hc, hc], row = source copy
+};
+
+// h[k] = bf16(post[k] * y + sum_i comb[i][k] * h[i]) (5.4), in place.
+struct HcExpandArgs {
+  int32_t dim = 0, hc = 0;
+  const bf16* y = nullptr;     // [T, dim]
+  const float* post = nullptr; // [T, hc]
+  const float* comb = nullptr; // [T, hc, hc]
+  bf16* h = nullptr;           // in and out [T, hc, dim]
+};
+
+// Queries and window rows (6.3, 6.4): qr = RMSNorm(linear(x, wq_a)); q = linear(qr, wq_b) with rope on the last
+// rope_dim of each head; window = act_quant(rope(RMSNorm(linear(x, wkv)))).
+struct AttentionInputArgs {
+  int32_t heads = 0, head_dim = 0;
+  float eps = 0;
+  const bf16* x = nullptr;  // [T, dim]
+  LinearWeight wq_a, wq_b, wkv;
+  const bf16* q_norm = nullptr;       // [q_rank]
+  const bf16* kv_norm = nullptr;      // [head_dim]
+  RopeTable rope;
+  bf16* qr = nullptr;                 // out [T, q_rank]
+  bf16* q = nullptr;                  // out [T, heads, head_dim]
+  std::byte* window_rows = nullptr;   // out [T] rows of WindowRow{head_dim}
+};
+
+// Compressed rows and index keys of one KV source (6.5), written to rows that no query of an earlier step sees.
+// ratio 1: latent_p = RMSNorm(bf16 x . wkv). ratio 2: a, g in fp32, softmax over the two g of a pair per channel.
+// Taps: latent, index_k, compressed_kv (dequantised, of the rows that the step completed).
+struct CompressArgs {
+  float eps = 0;
+  const bf16* x = nullptr;          // [T, dim]
+  LinearWeight wkv, wgate;          // [head_dim, dim]; wgate.data is null at ratio 1
+  const bf16* norm = nullptr;       // [head_dim]
+  LinearWeight wk;                  // [key_dim, head_dim]
+  const bf16* k_norm = nullptr;     // [key_dim]
+  RopeTable rope;
+  const float* pending = nullptr;   // ratio 2: [slots] of (a[head_dim], g[head_dim]) of an odd tail; read only where needed
+  int64_t pending_stride = 0;       // floats between slots
+  float* step_pending = nullptr;    // ratio 2: out [T, 2, head_dim], (a, g) of each new token, for commit
+  SourceCache cache;
+};
+
+enum class IndexMode : uint8_t { kPlain, kCandidateSource, kFiltered };
+
+// Index scores and both selections (6.6), over the V(p) = (p + 1) / ratio visible rows of each query.
+// Ties: the lower position wins. Taps: index_scores (one call a row), topk.
+struct IndexSelectArgs {
+  int32_t heads = 0, key_dim = 0, topk = 0;
+  int32_t candidate_blocks = 0, candidate_block_size = 0;
+  IndexMode mode = IndexMode::kPlain;
+  const bf16* x = nullptr;   // [T, dim]
+  const bf16* qr = nullptr;  // [T, q_rank]
+  LinearWeight wq_b, weights_proj;
+  RopeTable rope;
+  SourceCache cache;
+  int32_t* candidates = nullptr;  // [T, candidate_blocks] ascending block ids, then -1: out (source) or in (filtered)
+  int32_t* selected = nullptr;    // out [T, topk] ascending compressed positions, then -1
+};
+
+// Attention over the window and the selected rows, with a sink (6.7). Keys are values. Order of accumulation: window
+// positions p - window + 1 .. p, then `selected` in its order, in blocks of 64. At ratio 0 `selected` is null.
+struct SparseAttentionArgs {
+  int32_t heads = 0, head_dim = 0, topk = 0;
+  float scale = 0;
+  const bf16* q = nullptr;                 // [T, heads, head_dim]
+  const float* sink = nullptr;             // [heads]
+  const std::byte* window_rows = nullptr;  // [T] the step's own rows of this layer
+  RingView ring;                           // rows of positions before seq_start
+  const int32_t* selected = nullptr;       // [T, topk], -1: none
+  SourceCache cache;
+  bf16* o = nullptr;                       // out [T, heads, head_dim]
+};
+
+// Inverse rope, grouped wo_a in bf16, wo_b (6.8). `o` is rotated back in place.
+struct AttentionOutputArgs {
+  int32_t heads = 0, head_dim = 0, groups = 0, o_rank = 0;
+  bf16* o = nullptr;    // [T, heads, head_dim]
+  LinearWeight wo_a;    // kE4M3 storage [groups * o_rank, heads / groups * head_dim], used as bf16: no act_quant
+  LinearWeight wo_b;    // [dim, groups * o_rank]
+  RopeTable rope;
+  bf16* y = nullptr;    // out [T, dim]
+};
+
+// Expert choice (7). index: by falling biased score, ties to the lower expert; weight: normalised, times route_scale.
+// Tap: gate_scores_biased.
+struct RouteArgs {
+  int32_t experts = 0, topk = 0;
+  float route_scale = 0, gate_temp = 1;
+  const bf16* x = nullptr;  // [T, dim]
+  LinearWeight gate;        // kBF16 [experts, dim], computed in fp32
+  const float* bias = nullptr;
+  const float* bias_vl = nullptr;  // for dead rows; null: text-only model
+  int32_t* index = nullptr;        // out [T, topk]
+  float* weight = nullptr;         // out [T, topk]
+};
+
+// sum[t] = sum over this rank's chosen experts, in ascending id, of fp32(expert(x)) with the routing weight applied
+// before w2 (7). Experts [first, first + count) are local; others contribute nothing.
+struct RoutedExpertsArgs {
+  int32_t topk = 0, first = 0, count = 0;
+  float swiglu_limit = 0;
+  const bf16* x = nullptr;                 // [T, dim]
+  const int32_t* index = nullptr;          // [T, topk]
+  const float* weight = nullptr;           // [T, topk]
+  const ExpertWeights* experts = nullptr;  // host array [count]
+  float* sum = nullptr;                    // out [T, dim]
+};
+
+// y = bf16(sum + fp32(shared(x))) (7).
+struct SharedExpertArgs {
+  float swiglu_limit = 0;
+  const bf16* x = nullptr;  // [T, dim]
+  ExpertWeights weights;
+  const float* sum = nullptr;  // [T, dim]
+  bf16* y = nullptr;           // out [T, dim]
+};
+
+// out[t] = bf16(mean over the copies of h[t]) (5.2, main_hidden); row stride of out in elements.
+struct MeanCopiesArgs {
+  int32_t dim = 0, hc = 0;
+  const bf16* h = nullptr;  // [T, hc, dim]
+  bf16* out = nullptr;
+  int64_t out_stride = 0;
+};
+
+// logits[i] = fp32(RMSNorm(hc_pre(h[row], pre[row]))) . head, for row = sample_rows[i] (5.2).
+struct HeadArgs {
+  int32_t dim = 0, hc = 0, samples = 0;
+  float eps = 0;
+  const int32_t* sample_rows = nullptr;  // [samples] rows of the step
+  const bf16* h = nullptr;
+  const float* pre = nullptr;
+  const bf16* norm = nullptr;  // [dim]
+  LinearWeight head;           // kBF16 [vocab, dim], fp32 out
+  float* logits = nullptr;     // out [samples, vocab]
+};
+
+// Makes the first accepted[s] new tokens of each sequence permanent in one layer's ring: the last min(accepted, window)
+// of them are copied to their slots.
+struct CommitRingArgs {
+  const int32_t* accepted = nullptr;       // [S] 0..seq_count
+  const std::byte* window_rows = nullptr;  // [T]
+  RingView ring;
+};
+
+// pending[slot] = step_pending of the last accepted token, for the sequences whose new length is odd.
+struct CommitPendingArgs {
+  const int32_t* accepted = nullptr;
+  int32_t head_dim = 0;
+  const float* step_pending = nullptr;  // [T, 2, head_dim]
+  float* pending = nullptr;
+  int64_t pending_stride = 0;
+};
+
+// history[slot] shifts by accepted[s] and takes the accepted tokens' compressed ids, newest first.
+struct CommitHistoryArgs {
+  const int32_t* accepted = nullptr;
+  int32_t depth = 0;                    // ngram - 1
+  const int32_t* compressed = nullptr;  // [T]
+  int32_t* history = nullptr;           // [slots, depth]
+};
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+struct Ops {
+  std::string_view name;  // "cpu", "cuda"
+
+  void* (*allocate)(Context&, int64_t bytes);  // zeroed; throws mdi::Error when there is no room
+  void (*release)(Context&, void*);
+  void (*copy_in)(Context&, void* device, const void* host, int64_t bytes);
+  void (*copy_out)(Context&, void* host, const void* device, int64_t bytes);
+
+  void (*embed)(Context&, const StepView&, const EmbedArgs&);
+  void (*engram_hash)(Context&, const StepView&, const EngramHashArgs&);
+  void (*engram)(Context&, const StepView&, const EngramArgs&);
+  void (*hc_collapse)(Context&, const StepView&, const HcCollapseArgs&);
+  void (*hc_expand)(Context&, const StepView&, const HcExpandArgs&);
+  void (*attention_input)(Context&, const StepView&, const AttentionInputArgs&);
+  void (*compress)(Context&, const StepView&, const CompressArgs&);
+  void (*index_select)(Context&, const StepView&, const IndexSelectArgs&);
+  void (*sparse_attention)(Context&, const StepView&, const SparseAttentionArgs&);
+  void (*attention_output)(Context&, const StepView&, const AttentionOutputArgs&);
+  void (*route)(Context&, const StepView&, const RouteArgs&);
+  void (*routed_experts)(Context&, const StepView&, const RoutedExpertsArgs&);
+  void (*shared_expert)(Context&, const StepView&, const SharedExpertArgs&);
+  void (*mean_copies)(Context&, const StepView&, const MeanCopiesArgs&);
+  void (*head)(Context&, const StepView&, const HeadArgs&);
+  void (*commit_ring)(Context&, const StepView&, const CommitRingArgs&);
+  void (*commit_pending)(Context&, const StepView&, const CommitPendingArgs&);
+  void (*commit_history)(Context&, const StepView&, const CommitHistoryArgs&);
+};
+
+}  // namespace mdi
