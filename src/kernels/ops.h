@@ -4,7 +4,8 @@
 // functions: kernels/cpu (the oracle: a composition of the small reference functions of its headers) and kernels/cuda.
 //
 // Rules for every operation
-//  - Pointers are memory of the context's device. Matrices are dense and row-major. T is StepView::rows; T = 0 is legal.
+//  - Pointers are memory of the context's device. Matrices are dense and row-major. T is StepView::rows; T = 0 is
+//  legal.
 //  - A row's result does not depend on the other rows, on T, or on which kernel the stage picked.
 //  - Reads nothing that the contract does not name: other rows, index -1, rows past a count and padding may hold NaN.
 //  - bf16(x), e4m3(x), e2m1(x) mean rounding to nearest even; everything else is fp32. Section numbers are those of the
@@ -117,7 +118,8 @@ struct EmbedArgs {
   float* pre = nullptr;                  // out [T, hc]
 };
 
-// Table rows of the n-grams that end at each token (engram.md 4). compressed[t] is also the value that the history keeps.
+// Table rows of the n-grams that end at each token (engram.md 4). compressed[t] is also the value that the history
+// keeps.
 struct EngramHashArgs {
   int32_t ngram = 0, heads = 0;          // n-grams of 2..ngram; columns = (ngram - 1) * heads
   const int32_t* token_map = nullptr;    // [vocab] compressed ids
@@ -134,37 +136,37 @@ struct EngramHashArgs {
 struct EngramArgs {
   int32_t dim = 0, hc = 0, columns = 0, head_dim = 0;
   float eps = 0;
-  const int64_t* rows = nullptr;       // [T, columns]
-  const e4m3* table = nullptr;         // [table rows, head_dim]
-  const e8m0* table_scale = nullptr;   // [table rows, head_dim / 32]
-  LinearWeight wkv;                    // [(hc + 1) * dim, columns * head_dim]
-  const bf16* q_weight = nullptr;      // [hc, dim]
-  const bf16* k_weight = nullptr;      // [hc, dim]
-  bf16* h = nullptr;                   // in and out [T, hc, dim]
+  const int64_t* rows = nullptr;      // [T, columns]
+  const e4m3* table = nullptr;        // [table rows, head_dim]
+  const e8m0* table_scale = nullptr;  // [table rows, head_dim / 32]
+  LinearWeight wkv;                   // [(hc + 1) * dim, columns * head_dim]
+  const bf16* q_weight = nullptr;     // [hc, dim]
+  const bf16* k_weight = nullptr;     // [hc, dim]
+  bf16* h = nullptr;                  // in and out [T, hc, dim]
 };
 
 // Mixes of the stream, collapse with the carried mix, RMSNorm (5.2, 5.3, 5.4).
 // Taps: hc_pre, hc_post, hc_comb, and the normalised x.
 struct HcCollapseArgs {
   int32_t dim = 0, hc = 0, sinkhorn_iters = 0;
-  float eps = 0, norm_eps = 0;   // hc_eps; the norms' eps
-  const bf16* h = nullptr;       // [T, hc, dim]
-  const float* pre_in = nullptr; // [T, hc] the mix carried in
+  float eps = 0, norm_eps = 0;    // hc_eps; the norms' eps
+  const bf16* h = nullptr;        // [T, hc, dim]
+  const float* pre_in = nullptr;  // [T, hc] the mix carried in
   HcWeights weights;
-  const bf16* norm = nullptr;    // [dim]
-  bf16* x = nullptr;             // out [T, dim] = RMSNorm(hc_pre(h, pre_in))
-  float* pre_out = nullptr;      // out [T, hc] the mix to carry on
-  float* post = nullptr;         // out [T, hc]
-  float* comb = nullptr;         // out [T, hc, hc], row = source copy
+  const bf16* norm = nullptr;  // [dim]
+  bf16* x = nullptr;           // out [T, dim] = RMSNorm(hc_pre(h, pre_in))
+  float* pre_out = nullptr;    // out [T, hc] the mix to carry on
+  float* post = nullptr;       // out [T, hc]
+  float* comb = nullptr;       // out [T, hc, hc], row = source copy
 };
 
 // h[k] = bf16(post[k] * y + sum_i comb[i][k] * h[i]) (5.4), in place.
 struct HcExpandArgs {
   int32_t dim = 0, hc = 0;
-  const bf16* y = nullptr;     // [T, dim]
-  const float* post = nullptr; // [T, hc]
-  const float* comb = nullptr; // [T, hc, hc]
-  bf16* h = nullptr;           // in and out [T, hc, dim]
+  const bf16* y = nullptr;      // [T, dim]
+  const float* post = nullptr;  // [T, hc]
+  const float* comb = nullptr;  // [T, hc, hc]
+  bf16* h = nullptr;            // in and out [T, hc, dim]
 };
 
 // Queries and window rows (6.3, 6.4): qr = RMSNorm(linear(x, wq_a)); q = linear(qr, wq_b) with rope on the last
@@ -174,12 +176,12 @@ struct AttentionInputArgs {
   float eps = 0;
   const bf16* x = nullptr;  // [T, dim]
   LinearWeight wq_a, wq_b, wkv;
-  const bf16* q_norm = nullptr;       // [q_rank]
-  const bf16* kv_norm = nullptr;      // [head_dim]
+  const bf16* q_norm = nullptr;   // [q_rank]
+  const bf16* kv_norm = nullptr;  // [head_dim]
   RopeTable rope;
-  bf16* qr = nullptr;                 // out [T, q_rank]
-  bf16* q = nullptr;                  // out [T, heads, head_dim]
-  std::byte* window_rows = nullptr;   // out [T] rows of WindowRow{head_dim}
+  bf16* qr = nullptr;                // out [T, q_rank]
+  bf16* q = nullptr;                 // out [T, heads, head_dim]
+  std::byte* window_rows = nullptr;  // out [T] rows of WindowRow{head_dim}
 };
 
 // Compressed rows and index keys of one KV source (6.5), written to rows that no query of an earlier step sees.
@@ -187,15 +189,16 @@ struct AttentionInputArgs {
 // Taps: latent, index_k, compressed_kv (dequantised, of the rows that the step completed).
 struct CompressArgs {
   float eps = 0;
-  const bf16* x = nullptr;          // [T, dim]
-  LinearWeight wkv, wgate;          // [head_dim, dim]; wgate.data is null at ratio 1
-  const bf16* norm = nullptr;       // [head_dim]
-  LinearWeight wk;                  // [key_dim, head_dim]
-  const bf16* k_norm = nullptr;     // [key_dim]
+  const bf16* x = nullptr;       // [T, dim]
+  LinearWeight wkv, wgate;       // [head_dim, dim]; wgate.data is null at ratio 1
+  const bf16* norm = nullptr;    // [head_dim]
+  LinearWeight wk;               // [key_dim, head_dim]
+  const bf16* k_norm = nullptr;  // [key_dim]
   RopeTable rope;
-  const float* pending = nullptr;   // ratio 2: [slots] of (a[head_dim], g[head_dim]) of an odd tail; read only where needed
-  int64_t pending_stride = 0;       // floats between slots
-  float* step_pending = nullptr;    // ratio 2: out [T, 2, head_dim], (a, g) of each new token, for commit
+  const float* pending =
+      nullptr;                 // ratio 2: [slots] of (a[head_dim], g[head_dim]) of an odd tail; read only where needed
+  int64_t pending_stride = 0;  // floats between slots
+  float* step_pending = nullptr;  // ratio 2: out [T, 2, head_dim], (a, g) of each new token, for commit
   SourceCache cache;
 };
 
@@ -227,17 +230,17 @@ struct SparseAttentionArgs {
   RingView ring;                           // rows of positions before seq_start
   const int32_t* selected = nullptr;       // [T, topk], -1: none
   SourceCache cache;
-  bf16* o = nullptr;                       // out [T, heads, head_dim]
+  bf16* o = nullptr;  // out [T, heads, head_dim]
 };
 
 // Inverse rope, grouped wo_a in bf16, wo_b (6.8). `o` is rotated back in place.
 struct AttentionOutputArgs {
   int32_t heads = 0, head_dim = 0, groups = 0, o_rank = 0;
-  bf16* o = nullptr;    // [T, heads, head_dim]
-  LinearWeight wo_a;    // kE4M3 storage [groups * o_rank, heads / groups * head_dim], used as bf16: no act_quant
-  LinearWeight wo_b;    // [dim, groups * o_rank]
+  bf16* o = nullptr;  // [T, heads, head_dim]
+  LinearWeight wo_a;  // kE4M3 storage [groups * o_rank, heads / groups * head_dim], used as bf16: no act_quant
+  LinearWeight wo_b;  // [dim, groups * o_rank]
   RopeTable rope;
-  bf16* y = nullptr;    // out [T, dim]
+  bf16* y = nullptr;  // out [T, dim]
 };
 
 // Expert choice (7). index: by falling biased score, ties to the lower expert; weight: normalised, times route_scale.

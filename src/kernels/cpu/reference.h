@@ -1,5 +1,5 @@
-// The small reference functions that the CPU stages are composed of, one row (token) at a time. Section numbers are those
-// of the model specification. Nothing here knows of steps, slots or threads.
+// The small reference functions that the CPU stages are composed of, one row (token) at a time. Section numbers are
+// those of the model specification. Nothing here knows of steps, slots or threads.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ void hc_pre(const bf16* h, const float* pre, int32_t hc, int32_t dim, bf16* x);
 void hc_post(const bf16* y, const bf16* h, const float* post, const float* comb, int32_t hc, int32_t dim, bf16* out);
 
 // ---- experts (7) ----------------------------------------------------------------------------------------------------
-// z [experts] router products; scores s = sqrt(softplus(z / gate_temp)); biased [experts] = s + bias is scratch and output.
+// z [experts] router products; scores s = sqrt(softplus(z / gate_temp)); biased [experts] = s + bias is scratch and
+// output.
 void gate_select(const float* z, const float* bias, int32_t experts, int32_t topk, float route_scale, float gate_temp,
                  float* biased, int32_t* index, float* weight);
 // t = bf16(weight * (silu(min(g, limit)) * clamp(u, -limit, limit))).
