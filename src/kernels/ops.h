@@ -146,7 +146,6 @@ struct EngramArgs {
 };
 
 // Mixes of the stream, collapse with the carried mix, RMSNorm (5.2, 5.3, 5.4).
-// Taps: hc_pre, hc_post, hc_comb, and the normalised x.
 struct HcCollapseArgs {
   int32_t dim = 0, hc = 0, sinkhorn_iters = 0;
   float eps = 0, norm_eps = 0;    // hc_eps; the norms' eps
@@ -186,7 +185,7 @@ struct AttentionInputArgs {
 
 // Compressed rows and index keys of one KV source (6.5), written to rows that no query of an earlier step sees.
 // ratio 1: latent_p = RMSNorm(bf16 x . wkv). ratio 2: a, g in fp32, softmax over the two g of a pair per channel.
-// Taps: latent, index_k, compressed_kv (dequantised, of the rows that the step completed).
+// Tap: latent [completed, head_dim].
 struct CompressArgs {
   float eps = 0;
   const bf16* x = nullptr;       // [T, dim]
@@ -205,7 +204,7 @@ struct CompressArgs {
 enum class IndexMode : uint8_t { kPlain, kCandidateSource, kFiltered };
 
 // Index scores and both selections (6.6), over the V(p) = (p + 1) / ratio visible rows of each query.
-// Ties: the lower position wins. Taps: index_scores (one call a row), topk.
+// Ties: the lower position wins. Tap: index_scores, one call a row.
 struct IndexSelectArgs {
   int32_t heads = 0, key_dim = 0, topk = 0;
   int32_t candidate_blocks = 0, candidate_block_size = 0;

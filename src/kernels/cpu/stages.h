@@ -1,0 +1,42 @@
+// The CPU's implementations of the operations of kernels/ops.h, listed once, and what they share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/ops.h"
+
+namespace mdi::cpu {
+
+inline CpuContext& cpu(Context& context) { return static_cast<CpuContext&>(context); }
+
+// linear(x, w) of spec 4 for m rows: act_quant where the storage asks for it, then the product. x [m, w.k].
+void linear(Context& context, const bf16* x, int64_t m, const LinearWeight& w, bf16* y);
+void linear(Context& context, const bf16* x, int64_t m, const LinearWeight& w, float* y);
+// The operand that `linear` multiplies: act_quant_dequant of each row for quantised weights.
+void quantised_rows(Context& context, const bf16* x, int64_t m, int64_t k, bf16* out);
+
+void tap(const Context& context, std::string_view name, DType dtype, const void* data,
+         std::initializer_list<int64_t> shape);
+
+void embed(Context&, const StepView&, const EmbedArgs&);
+void engram_hash(Context&, const StepView&, const EngramHashArgs&);
+void engram(Context&, const StepView&, const EngramArgs&);
+void hc_collapse(Context&, const StepView&, const HcCollapseArgs&);
+void hc_expand(Context&, const StepView&, const HcExpandArgs&);
+void attention_input(Context&, const StepView&, const AttentionInputArgs&);
+void compress(Context&, const StepView&, const CompressArgs&);
+void index_select(Context&, const StepView&, const IndexSelectArgs&);
+void sparse_attention(Context&, const StepView&, const SparseAttentionArgs&);
+void attention_output(Context&, const StepView&, const AttentionOutputArgs&);
+void route(Context&, const StepView&, const RouteArgs&);
+void routed_experts(Context&, const StepView&, const RoutedExpertsArgs&);
+void shared_expert(Context&, const StepView&, const SharedExpertArgs&);
+void mean_copies(Context&, const StepView&, const MeanCopiesArgs&);
+void head(Context&, const StepView&, const HeadArgs&);
+void commit_ring(Context&, const StepView&, const CommitRingArgs&);
+void commit_pending(Context&, const StepView&, const CommitPendingArgs&);
+void commit_history(Context&, const StepView&, const CommitHistoryArgs&);
+
+}  // namespace mdi::cpu
