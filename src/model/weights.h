@@ -1,0 +1,65 @@
+// The network's weights as views: where each tensor of the checkpoint lies, in the shape that the operations take.
+//
+// On the CPU a view points into the mapped file. A tensor is copied only where the file does not align it for its type.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "kernels/ops.h"
+
+namespace mdi {
+
+struct AttentionWeights {
+  LinearWeight wq_a, wq_b, wkv, wo_a, wo_b;
+  const bf16* q_norm = nullptr;
+  const bf16* kv_norm = nullptr;
+  const float* sink = nullptr;
+  // KV-source layers only
+  LinearWeight compressor_wkv, compressor_wgate;  // wgate: ratio 2 only
+  const bf16* compressor_norm = nullptr;
+  LinearWeight indexer_wk;
+  const bf16* indexer_k_norm = nullptr;
+  // index-source layers only
+  LinearWeight indexer_wq_b, indexer_weights_proj;
+};
+
+struct EngramWeights {
+  const e4m3* table = nullptr;  // [rows, head_dim]
+  const e8m0* scale = nullptr;  // [rows, head_dim / 32]
+  LinearWeight wkv;
+  const bf16* q_weight = nullptr;  // [hc, dim]
+  const bf16* k_weight = nullptr;
+};
+
+struct MoeWeights {
+  LinearWeight gate;
+  const float* bias = nullptr;
+  const float* bias_vl = nullptr;  // null in a text-only model
+  std::vector<ExpertWeights> experts;
+  ExpertWeights shared;
+};
+
+struct LayerWeights {
+  const bf16* attn_norm = nullptr;
+  const bf16* ffn_norm = nullptr;
+  HcWeights hc_attn, hc_ffn;
+  AttentionWeights attn;
+  MoeWeights ffn;
+  EngramWeights engram;  // engram layers only
+};
+
+struct Weights {
+  const bf16* embed = nullptr;  // [vocab, dim]
+  const bf16* norm = nullptr;
+  LinearWeight head;  // [vocab, dim], fp32 out
+  std::vector<LayerWeights> layers;
+  std::vector<std::unique_ptr<std::byte[]>> copies;  // of tensors that the file does not align
+};
+
+// Takes every tensor of the text network; the caller says what else it takes or ignores, then calls finish().
+Weights take_weights(Checkpoint& checkpoint);
+
+}  // namespace mdi
