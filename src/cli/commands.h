@@ -14,4 +14,7 @@ namespace mdi {
 
 inline constexpr const char* kVersion = "0.1.0";
 
+void add_check(CLI::App& app);
+void add_synth(CLI::App& app);
+
 }  // namespace mdi
