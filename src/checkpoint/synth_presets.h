@@ -21,12 +21,12 @@ std::vector<std::string_view> synth_preset_names();
 // Changes to a configuration. What depends on a changed value follows: the schedules, the draft targets, the token ids
 // that must lie inside the vocabulary, the engram tables' rows (from the primes).
 struct ShapeOverrides {
-  std::optional<int> layers;            // fewer: the first ones; more: the last ratio goes on (layers that reuse)
-  std::optional<int> draft_layers;      // 0: none
-  std::optional<int> experts;           // routed experts of a backbone layer
-  std::optional<int> draft_experts;     // routed experts of a draft layer
-  std::optional<int> vocab;             // tokens
-  std::optional<int64_t> engram_vocab;  // the size above which the table primes start
+  std::optional<int> layers{};            // fewer: the first ones; more: the last ratio goes on (layers that reuse)
+  std::optional<int> draft_layers{};      // 0: none
+  std::optional<int> experts{};           // routed experts of a backbone layer
+  std::optional<int> draft_experts{};     // routed experts of a draft layer
+  std::optional<int> vocab{};             // tokens
+  std::optional<int64_t> engram_vocab{};  // the size above which the table primes start
   bool no_vision = false;
 };
 
