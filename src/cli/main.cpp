@@ -12,7 +12,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   mdi::add_check(app);
+  mdi::add_generate(app);
   mdi::add_synth(app);
+  mdi::add_tokenize(app);
 
   try {
     app.parse(argc, argv);

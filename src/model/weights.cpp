@@ -1,26 +1,16 @@
 #include "model/weights.h"
 
-#include <cstring>
 #include <string>
 
 namespace mdi {
 
 namespace {
 
-// Takes tensors by name and keeps the few copies that alignment needs.
+// Takes tensors by name, in the shapes of the operations.
 struct Taker {
   Checkpoint& checkpoint;
-  Weights& weights;
 
-  TensorView view(const std::string& name) {
-    TensorView t = checkpoint.take(name);
-    const auto address = reinterpret_cast<uintptr_t>(t.data);
-    if (address % dtype_size(t.dtype) == 0) return t;
-    weights.copies.push_back(std::make_unique<std::byte[]>(t.bytes()));
-    std::memcpy(weights.copies.back().get(), t.data, t.bytes());
-    t.data = weights.copies.back().get();
-    return t;
-  }
+  TensorView view(const std::string& name) { return checkpoint.take(name); }
   const bf16* vector(const std::string& name) { return view(name).as<bf16>(); }
   const float* floats(const std::string& name) { return view(name).as<float>(); }
 
@@ -84,7 +74,7 @@ struct Taker {
 Weights take_weights(Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   Weights weights;
-  Taker take{.checkpoint = checkpoint, .weights = weights};
+  Taker take{.checkpoint = checkpoint};
   weights.embed = take.vector("embed.weight");
   weights.norm = take.vector("norm.weight");
   weights.head = take.linear("head");

@@ -1,10 +1,9 @@
 // The network's weights as views: where each tensor of the checkpoint lies, in the shape that the operations take.
 //
-// On the CPU a view points into the mapped file. A tensor is copied only where the file does not align it for its type.
+// On the CPU a view points into the mapped file, which the checkpoint owns.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -56,7 +55,6 @@ struct Weights {
   const bf16* norm = nullptr;
   LinearWeight head;  // [vocab, dim], fp32 out
   std::vector<LayerWeights> layers;
-  std::vector<std::unique_ptr<std::byte[]>> copies;  // of tensors that the file does not align
 };
 
 // Takes every tensor of the text network; the caller says what else it takes or ignores, then calls finish().

@@ -1,0 +1,38 @@
+// From a row of logits to a token: temperature, top-k, top-p, min-p, and a draw from a counter.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/random.h"
+
+namespace mdi {
+
+struct SamplingParams {
+  float temperature = 1.0f;  // 0: greedy, the lower id among equals
+  int32_t top_k = 0;         // 0: no limit
+  float top_p = 1.0f;        // the smallest set of most likely tokens whose probability reaches it
+  float min_p = 0.0f;        // drop tokens less likely than min_p times the most likely one
+  uint64_t seed = 0;
+};
+
+// Throws mdi::Error(where, ...) naming the parameter.
+void check_sampling(const SamplingParams& params, const char* where);
+
+// The largest logit; the lower id among equals. NaN is never larger.
+int32_t argmax(std::span<const float> logits);
+
+struct TokenProbability {
+  int32_t token;
+  double probability;
+};
+// The distribution that a token is drawn from, by falling probability (the lower id first among equals), summing to 1.
+// The filters apply in the order top-k, top-p, min-p, to softmax(logits / temperature). Greedy: one token.
+std::vector<TokenProbability> distribution(std::span<const float> logits, const SamplingParams& params);
+
+int32_t draw(std::span<const TokenProbability> distribution, double uniform);
+
+int32_t sample(std::span<const float> logits, const SamplingParams& params, uint64_t sequence, uint64_t position);
+
+}  // namespace mdi
