@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh Debian 12 machine, as root: `make run` and `make test`.
+# Both install what is missing first (tools/setup.sh) and build into build/release.
+.PHONY: run test build setup lint sanitize fuzz bench clean
+
+build/release/mdi: build
+
+build: setup
+	@cmake --preset release >/dev/null
+	@cmake --build build/release
+
+run: build
+	@tools/demo.sh build/release/mdi
+
+test: build
+	@ctest --test-dir build/release --output-on-failure --parallel 2
+
+# The whole suite again, under AddressSanitizer and UBSan.
+sanitize: setup
+	@cmake --preset asan >/dev/null
+	@cmake --build build/asan
+	@ctest --test-dir build/asan --output-on-failure --parallel 2
+
+# clang-format and clang-tidy over what is ours.
+lint: setup
+	@tools/lint.sh
+
+# Each fuzz target for SECONDS (default 60).
+fuzz: setup
+	@tools/fuzz.sh $(or $(SECONDS),60)
+
+# Dense products beside oneDNN's own rate, and decode of a tiny checkpoint.
+bench: build
+	@tools/bench.sh build/release
+
+setup:
+	@tools/setup.sh
+
+clean:
+	rm -rf build
