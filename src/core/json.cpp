@@ -34,6 +34,7 @@ class Adapter : public nlohmann::json_sax<json> {
   bool number_float(number_float_t value, const string_t& digits) override {
     // The library hands integers beyond 64 bits on as rounded reals.
     if (digits.find_first_of(".eE") == string_t::npos) {
+      if (events_.on_wide_integer(digits)) return true;
       throw Error(where_, "integer " + printable(digits, 40) + " does not fit 64 bits");
     }
     if (!std::isfinite(value)) throw Error(where_, "number " + printable(digits, 40) + " is too large");

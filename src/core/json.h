@@ -35,6 +35,8 @@ class JsonEvents {
   virtual void on_string(std::string& value) = 0;
   virtual void on_integer(int64_t value) = 0;
   virtual void on_unsigned(uint64_t value) = 0;  // every integer that is not negative
+  // An integer beyond 64 bits, as it is written. A handler that takes it returns true; otherwise it is an error.
+  virtual bool on_wide_integer(const std::string& /*digits*/) { return false; }
   virtual void on_real(double value) = 0;
   virtual void on_bool(bool value) = 0;
   virtual void on_null() = 0;
