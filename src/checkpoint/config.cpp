@@ -37,7 +37,8 @@ struct Fields {
     throw Error(where, "key '" + prefix + std::string(key) + "' " + message);
   }
   [[noreturn]] void fail(std::string_view key, const std::string& expected, const json& found) const {
-    fail(key, "expected " + expected + ", found " + found_text(found));
+    throw Error(where,
+                "key '" + prefix + std::string(key) + "': expected " + expected + ", found " + found_text(found));
   }
   const json* find(std::string_view key) const {
     const auto at = object->find(key);
@@ -50,7 +51,7 @@ struct Fields {
   }
   Fields inside(std::string_view key) const {
     const json& value = at(key);
-    if (!value.is_object()) fail(key, "expected an object", value);
+    if (!value.is_object()) fail(key, "an object", value);
     return {&value, prefix + std::string(key) + ".", where};
   }
 

@@ -212,7 +212,7 @@ SafetensorsHeader parse_safetensors(std::string_view file, std::string_view wher
   SafetensorsHeader header;
   header.data_start = kLengthBytes + length;
   HeaderReader reader(where, header);
-  read_json(json, where, {.max_bytes = kMaxHeaderBytes, .max_depth = 3}, reader);
+  read_json(json, where, {.max_bytes = kMaxHeaderBytes, .max_depth = 4}, reader);
 
   refuse_equal_names(header, where);
   const uint64_t data_bytes = file.size() - header.data_start;

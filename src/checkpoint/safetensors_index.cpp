@@ -131,7 +131,7 @@ void sort_shards(SafetensorsIndex& index) {
 SafetensorsIndex parse_safetensors_index(std::string_view text, std::string_view where) {
   SafetensorsIndex index;
   IndexReader reader(where, index);
-  read_json(text, where, {.max_bytes = kMaxIndexBytes, .max_depth = 2}, reader);
+  read_json(text, where, {.max_bytes = kMaxIndexBytes, .max_depth = 3}, reader);
   if (!reader.seen_map()) throw Error(where, "key 'weight_map' is missing");
   std::unordered_set<std::string_view> names(index.tensors.size());
   for (const auto& place : index.tensors) {
