@@ -1,0 +1,68 @@
+// The CUDA backend's context: device, stream, and a workspace from which an operation takes its scratch memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/cuda_error.h"
+#include "kernels/ops.h"
+
+namespace mdi {
+
+// A stack of scratch memory: allocated once, given out by advancing a mark, taken back at the end of the operation.
+struct CudaWorkspace {
+  std::byte* base = nullptr;
+  int64_t size = 0, used = 0, most = 0;
+
+  // 256-byte aligned; throws mdi::Error when the workspace is too small, naming what asked.
+  template <class T>
+  T* take(int64_t count, const char* what) {
+    const int64_t bytes = (count * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+    if (used + bytes > size) {
+      throw Error("cuda workspace", std::string(what) + " needs " + std::to_string(bytes) + " bytes, " +
+                                        std::to_string(size - used) + " of " + std::to_string(size) + " are free");
+    }
+    T* at = reinterpret_cast<T*>(base + used);
+    used += bytes;
+    if (used > most) most = used;
+    return at;
+  }
+};
+
+struct CudaContext : Context {
+  int device = 0;
+  int multiprocessors = 0;
+  cudaStream_t stream = nullptr;
+  CudaWorkspace workspace;
+  bool synchronous = false;  // MDI_CUDA_SYNC: wait after every launch, so that an error names its kernel
+
+  CudaContext(int device, int64_t workspace_bytes);
+  ~CudaContext() override;
+};
+
+// Throws mdi::Error, before anything is allocated, when there is no GPU, its architecture is not 9.0, or its memory is
+// smaller than the workspace.
+std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes);
+
+namespace cuda {
+
+inline CudaContext& cuda(Context& context) { return static_cast<CudaContext&>(context); }
+
+// Frees what an operation took from the workspace when the operation ends. Work of a stream runs in order, so the next
+// operation may use the same memory.
+struct WorkspaceScope {
+  CudaWorkspace& workspace;
+  int64_t mark;
+  explicit WorkspaceScope(CudaContext& context) : workspace(context.workspace), mark(context.workspace.used) {}
+  ~WorkspaceScope() { workspace.used = mark; }
+  WorkspaceScope(const WorkspaceScope&) = delete;
+  WorkspaceScope& operator=(const WorkspaceScope&) = delete;
+};
+
+void launched(CudaContext& context, const std::string& what, const char* file, int line);
+
+}  // namespace cuda
+}  // namespace mdi
