@@ -16,6 +16,7 @@ inline constexpr const char* kVersion = "0.1.0";
 
 void add_check(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_inspect(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 

@@ -13,12 +13,18 @@ int main(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   mdi::add_check(app);
   mdi::add_generate(app);
+  mdi::add_inspect(app);
   mdi::add_synth(app);
   mdi::add_tokenize(app);
 
   try {
     app.parse(argc, argv);
     return 0;
+  } catch (const CLI::RequiredError& e) {
+    const auto rest = app.remaining();
+    if (rest.empty()) return app.exit(e) == 0 ? 0 : 2;
+    std::fprintf(stderr, "mdi: unknown command '%s'\nRun with --help for more information.\n", rest.front().c_str());
+    return 2;
   } catch (const CLI::ParseError& e) {
     // Also the way in which --help and --version end, with code 0.
     return app.exit(e) == 0 ? 0 : 2;

@@ -11,6 +11,7 @@
 
 #include "checkpoint/synth_presets.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 
 namespace mdi {
 
@@ -25,7 +26,7 @@ struct Arguments {
 
 void run(Arguments& a) {
   ModelConfig config = a.config_file.empty() ? synth_preset(a.preset) : load_config(a.config_file);
-  apply_overrides(config, a.shape);
+  usage_checked([&] { apply_overrides(config, a.shape); });
   const bool preset = a.config_file.empty();
   a.options.traits.trained = a.trained || (preset && a.preset == "slice" && !a.plain);
   a.options.holes = a.options.holes || (preset && a.preset == "released" && !a.fill);
