@@ -44,12 +44,14 @@ struct Row {
 struct Measurement {
   std::vector<Row> rows;
   double largest = 0, sum = 0, ulps = 0;
+  int64_t elements = 0;
   int64_t worst = 0;  // element of the largest difference
 };
 
 Measurement measure_all(const TensorView& found, const TensorView& expected, int64_t row_size) {
   Measurement m;
   const int64_t n = expected.elements();
+  m.elements = n;
   const int64_t size = row_size > 0 ? row_size : std::max<int64_t>(1, n);
   for (int64_t begin = 0; begin < n; begin += size) {
     const int64_t end = std::min(n, begin + size);
@@ -93,6 +95,15 @@ Measurement measure_all(const TensorView& found, const TensorView& expected, int
   return m;
 }
 
+Row all_rows(const Measurement& m) {
+  Row all;
+  for (const Row& r : m.rows) {
+    all.square += r.square;
+    all.square_expected += r.square_expected;
+  }
+  return all;
+}
+
 double measured(Rule rule, const Measurement& m) {
   double value = 0;
   const double rows = static_cast<double>(std::max<size_t>(1, m.rows.size()));
@@ -110,13 +121,12 @@ double measured(Rule rule, const Measurement& m) {
         value = std::max(value, r.largest_expected > 0 ? r.largest / r.largest_expected : kInfinity);
       }
       return value;
-    case Rule::kRelative: {
-      Row all;
-      for (const Row& r : m.rows) {
-        all.square += r.square;
-        all.square_expected += r.square_expected;
-      }
-      return all.rel();
+    case Rule::kRelative:
+      return all_rows(m).rel();
+    case Rule::kOutlier: {
+      if (m.largest == 0) return 0;
+      const double square = all_rows(m).square_expected / static_cast<double>(std::max<int64_t>(1, m.elements));
+      return square > 0 ? m.largest / std::sqrt(square) : kInfinity;
     }
     case Rule::kMedianRow: {
       if (m.rows.empty()) return 0;
@@ -130,15 +140,11 @@ double measured(Rule rule, const Measurement& m) {
       if (m.rows.empty()) return 1;
       for (const Row& r : m.rows) value += r.argmax_found == r.argmax_expected ? 1 : 0;
       return value / rows;
-    case Rule::kSameRows:
-      if (m.rows.empty()) return 1;
-      for (const Row& r : m.rows) value += r.different == 0 ? 1 : 0;
-      return value / rows;
   }
   return kInfinity;
 }
 
-bool is_share(Rule rule) { return rule == Rule::kSameArgmax || rule == Rule::kSameRows; }
+bool is_share(Rule rule) { return rule == Rule::kSameArgmax; }
 
 bool within(const Tolerance& t, double value) { return is_share(t.rule) ? value >= t.limit : value <= t.limit; }
 
@@ -157,10 +163,10 @@ std::string describe(const Tolerance& t, double value) {
       return fmt::format("rel {:.1e} {} {:.1e}", value, relation, t.limit);
     case Rule::kMedianRow:
       return fmt::format("median row {:.1e} {} {:.1e}", value, relation, t.limit);
+    case Rule::kOutlier:
+      return fmt::format("largest / rms {:.1e} {} {:.1e}", value, relation, t.limit);
     case Rule::kSameArgmax:
       return fmt::format("same argmax {:.3f} {} {:.3f}", value, relation, t.limit);
-    case Rule::kSameRows:
-      return fmt::format("same rows {:.3f} {} {:.3f}", value, relation, t.limit);
   }
   return "";
 }

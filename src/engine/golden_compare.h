@@ -21,8 +21,8 @@ enum class Rule : uint8_t {
   kRowLargest,  // largest difference, relative to the largest expected value of its row
   kRelative,    // rel over all elements
   kMedianRow,   // the median of the rows' rel
+  kOutlier,     // largest difference, relative to the root mean square of all expected values
   kSameArgmax,  // share of rows whose largest element is at the same place; at least the limit
-  kSameRows,    // share of rows that are equal in every element; at least the limit
 };
 
 struct Tolerance {

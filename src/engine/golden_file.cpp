@@ -1,6 +1,7 @@
 #include "engine/golden_file.h"
 
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "checkpoint/safetensors.h"
@@ -56,13 +57,12 @@ TensorView GoldenFile::get(std::string_view name, DType dtype, std::initializer_
   std::string wanted = std::string(dtype_name(dtype)) + " [";
   size_t axis = 0;
   for (int64_t n : shape) {
-    if (fits && n != kAnySize && t.shape[axis] != n) fits = false;
-    if (fits && t.shape[axis] == 0) fits = false;
-    wanted += (axis == 0 ? "" : ", ") + (n == kAnySize ? std::string("any") : std::to_string(n));
+    if (fits) fits = n == kAnySize ? t.shape[axis] > 0 : n == kAnySizeOrNone || t.shape[axis] == n;
+    wanted += (axis == 0 ? "" : ", ") + (n < 0 ? std::string(n == kAnySize ? "1.." : "0..") : std::to_string(n));
     ++axis;
   }
   if (!fits) {
-    throw Error(state_->label, "tensor '" + std::string(name) + "': expected " + wanted + "], not empty, found " +
+    throw Error(state_->label, "tensor '" + std::string(name) + "': expected " + wanted + "], found " +
                                    std::string(dtype_name(t.dtype)) + " " + shape_text(t));
   }
   return t;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,7 +13,8 @@
 
 namespace mdi::golden {
 
-inline constexpr int64_t kAnySize = -1;
+inline constexpr int64_t kAnySize = -1;        // at least 1
+inline constexpr int64_t kAnySizeOrNone = -2;  // at least 0
 
 class GoldenFile {
  public:
@@ -24,8 +24,7 @@ class GoldenFile {
   GoldenFile(GoldenFile&&) noexcept;
 
   bool has(std::string_view name) const;
-  // Marks the tensor as used. Throws mdi::Error naming the tensor when it is missing or of another dtype or shape;
-  // kAnySize stands for any number.
+  // Marks the tensor as used. Throws mdi::Error naming the tensor when it is missing or of another dtype or shape.
   TensorView get(std::string_view name);
   TensorView get(std::string_view name, DType dtype, std::initializer_list<int64_t> shape);
   // The same without marking it.

@@ -1,7 +1,8 @@
-// Comparing selections of positions: rows of ascending positions, -1 for none.
+// Comparing selections of the largest scores: rows of positions (or experts), -1 for none.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -9,17 +10,24 @@
 
 namespace mdi::golden {
 
-// Selections made from scores that may differ a little. A row may select otherwise only where the stored choice was
-// closer than the scores allow: where its margin (score of the last selected minus the best that was not; infinity: no
-// choice) is at most twice the largest difference of the row's scores.
-//   found, expected [rows, width]; margin, score_difference [rows].
-// The quantity FAILs when a row selects otherwise without that excuse, or when fewer than `share` of the rows are
-// equal. `largest` is the largest number of positions by which a row differs, `mean` the mean.
-Quantity compare_selections(std::string name, const std::vector<int32_t>& found, const std::vector<int32_t>& expected,
-                            int64_t width, const std::vector<float>& margin, const std::vector<float>& score_difference,
-                            double share);
+// How free each row's choice was.
+struct Freedom {
+  // Score of the last that was chosen minus the best that was not, by the stored scores; infinity: no choice.
+  std::vector<float> margin;
+  // Largest difference between the scores that the two choices were made from; infinity: not known.
+  std::vector<float> moved;
 
-// Positions of a row that the other row does not have.
-int64_t missing_positions(const int32_t* row, const int32_t* other, int64_t width);
+  static Freedom unknown(int64_t rows) {
+    const auto n = static_cast<size_t>(rows);
+    return {std::vector<float>(n, 0), std::vector<float>(n, std::numeric_limits<float>::infinity())};
+  }
+};
+
+// found, expected [rows, width], each row in ascending order, then -1. Where no score moved by more than `moved`, the
+// largest ones are others only if the margin is at most twice that: a row that selects otherwise without that excuse
+// FAILs the quantity. So does a mean share of the expected entries found again below `overlap`, over the rows that had
+// a choice; of few rows one may always differ. `largest` and `mean` count the entries by which rows differ.
+Quantity compare_selections(std::string name, const std::vector<int32_t>& found, const std::vector<int32_t>& expected,
+                            int64_t width, const Freedom& freedom, double overlap);
 
 }  // namespace mdi::golden
