@@ -14,6 +14,7 @@
 #include "core/mapped_file.h"
 #include "core/printable.h"
 #include "engine/golden_file.h"
+#include "engine/golden_model.h"
 #include "engine/golden_ops.h"
 #include "kernels/cpu/backend.h"
 
@@ -120,6 +121,10 @@ void check_folder(const fs::path& dir, int threads, Report& report) {
     if (!report.may_want(prefix)) continue;
     check_ops(dir / name / "ops.safetensors", dir / name / "params.json", prefix, context->pool, report);
     if (fs::exists(dir / name / "image_grid.json")) report.skip(prefix + "image_grid", "the vision tower is not built");
+  }
+  for (const fs::path& name : contents.checkpoints) {
+    const std::string prefix = prefix_of(name);
+    if (report.may_want(prefix)) check_checkpoint(dir / name, prefix, *context, report);
   }
 }
 

@@ -1,0 +1,72 @@
+#include "engine/golden_model.h"
+
+#include <exception>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/engram_token_map.h"
+#include "core/error.h"
+#include "engine/golden_prompt.h"
+#include "model/model.h"
+
+namespace mdi::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+Model load(const fs::path& dir) {
+  Checkpoint checkpoint = Checkpoint::open(dir);
+  std::vector<int32_t> token_map;
+  if (!checkpoint.config().engram_layer_ids.empty()) {
+    token_map = load_engram_token_map(dir / "engram_token_map.json", checkpoint.config());
+  }
+  return load_model(std::move(checkpoint), std::move(token_map));
+}
+
+// The image path by itself: one line an image.
+void skip_images(const GoldenFile& file, const std::string& prefix, Report& report) {
+  std::set<std::string> images;
+  for (const std::string& name : file.names()) images.insert(name.substr(0, name.find('.')));
+  for (const std::string& image : images) report.skip(prefix + image, "the vision tower is not built");
+}
+
+void check_file(const fs::path& path, const std::string& prefix, Context& context, const Model& model,
+                const TwoRuns& two_runs, Report& report) {
+  const std::string name = path.filename().string();
+  const std::string inner = prefix + path.stem().string() + "/";
+  if (!report.may_want(inner)) return;
+  try {
+    GoldenFile file(path, name);
+    if (file.has("input.tokens")) {
+      check_prompt({context, model, file, two_runs, report, name, inner});
+    } else if (file.has("image0.grid")) {
+      skip_images(file, inner, report);
+    } else {
+      report.skip(inner + "*", "neither a prompt nor images: there is no input.tokens and no image0.grid");
+    }
+  } catch (const std::exception& e) {
+    report.fail(inner + "*", e.what());
+  }
+}
+
+}  // namespace
+
+void check_checkpoint(const fs::path& dir, const std::string& prefix, Context& context, Report& report) {
+  try {
+    const Model model = load(dir);
+    TwoRuns two_runs;
+    if (fs::exists(dir / "two_runs.json")) two_runs = TwoRuns(dir / "two_runs.json");
+    std::set<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir / "expected")) {
+      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+    }
+    if (files.empty()) throw Error((dir / "expected").string(), "expected files of stored outputs, found none");
+    for (const fs::path& file : files) check_file(file, prefix, context, model, two_runs, report);
+  } catch (const std::exception& e) {
+    report.fail(prefix + "checkpoint", e.what());
+  }
+}
+
+}  // namespace mdi::golden

@@ -1,0 +1,298 @@
+#include "engine/golden_prompt.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "core/error.h"
+#include "kernels/cpu/quant.h"
+#include "kernels/cpu/reference.h"
+
+namespace mdi::golden {
+namespace {
+
+// How a prompt is cut for the run that prefills in chunks: none divides a window, a block or a pair evenly.
+constexpr int64_t kChunks[] = {1, 7, 2, 17, 3};
+
+struct Input {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> dead;         // empty without images
+  std::vector<bf16> embedded;        // [tokens, dim], where images take part
+  std::vector<int32_t> override_of;  // [tokens] a row of embedded, or -1
+};
+
+std::vector<int32_t> read_tokens(GoldenFile& file, const std::string& name) {
+  const TensorView t = file.get(name, DType::kI32, {kAnySize});
+  return std::vector<int32_t>(t.as<int32_t>(), t.as<int32_t>() + t.elements());
+}
+
+Input read_input(const Prompt& p) {
+  const ModelConfig& c = p.model.config();
+  Input in;
+  in.tokens = read_tokens(p.file, "input.tokens");
+  const auto n = static_cast<int64_t>(in.tokens.size());
+  if (n > c.max_position_embeddings) {
+    throw Error(p.file_name,
+                fmt::format("a prompt of {} tokens is past the model's limit of {}", n, c.max_position_embeddings));
+  }
+  if (!p.file.has("input.token_types")) return in;
+  p.file.mark_used("input.image_starts");
+  const TensorView types = p.file.get("input.token_types", DType::kI32, {n});
+  const TensorView rows = p.file.get("prefill.embed_out", DType::kBF16, {n, c.dim});
+  in.embedded.assign(rows.as<bf16>(), rows.as<bf16>() + rows.elements());
+  for (int64_t i = 0; i < n; ++i) {
+    const bool image = types.as<int32_t>()[i] >= 0;
+    in.dead.push_back(image ? 1 : 0);
+    in.override_of.push_back(image ? static_cast<int32_t>(i) : -1);
+  }
+  return in;
+}
+
+// Device copies of the rows that replace embeddings, for tokens [first, first + count) of the prompt.
+struct Overrides {
+  DeviceBuffer rows, of;
+  ForwardHooks hooks;
+};
+
+Overrides make_overrides(Context& context, const Input& in, int64_t first, int64_t count) {
+  Overrides o;
+  if (in.override_of.empty()) return o;
+  const auto row_bytes = static_cast<int64_t>(in.embedded.size() * sizeof(bf16));
+  const int64_t of_bytes = count * static_cast<int64_t>(sizeof(int32_t));
+  o.rows = DeviceBuffer(context, row_bytes);
+  o.of = DeviceBuffer(context, of_bytes);
+  context.ops->copy_in(context, o.rows.as<bf16>(), in.embedded.data(), row_bytes);
+  context.ops->copy_in(context, o.of.as<int32_t>(), &in.override_of[static_cast<size_t>(first)], of_bytes);
+  o.hooks.override_rows = o.rows.as<bf16>();
+  o.hooks.override_of = o.of.as<int32_t>();
+  return o;
+}
+
+std::span<const uint8_t> dead_part(const Input& in, int64_t first, int64_t count) {
+  if (in.dead.empty()) return {};
+  return std::span<const uint8_t>(in.dead).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
+std::span<const int32_t> token_part(const Input& in, int64_t first, int64_t count) {
+  return std::span<const int32_t>(in.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
+// The embedding, what the draft layers are fed with, the head's input and the logits.
+void check_ends(const Prompt& p, const Phase& phase, const std::vector<float>& logits) {
+  const ModelConfig& c = p.model.config();
+  const int64_t hc = c.hc_mult, dim = c.dim;
+  const TensorView stream = phase.run.get("embed_out");
+  std::vector<bf16> first_copies(static_cast<size_t>(phase.rows * dim));
+  for (int64_t i = 0; i < phase.rows; ++i) {
+    std::copy_n(stream.as<bf16>() + i * hc * dim, dim, &first_copies[static_cast<size_t>(i * dim)]);
+  }
+  compare_exactly(p, phase, "embed_out", view(first_copies, {phase.rows, dim}));
+  if (phase.run.has("main_hidden")) {
+    compare_stored(p, phase, "main_hidden", phase.run.get("main_hidden"), Kind::kStream);
+  }
+
+  const TensorView last = phase.run.get(layer_name(c.n_layers - 1, "out"));
+  const TensorView mix = phase.run.get(layer_name(c.n_layers - 1, "pre_mix"));
+  std::vector<bf16> hidden(static_cast<size_t>(phase.rows * dim));
+  for (int64_t i = 0; i < phase.rows; ++i) {
+    bf16* row = &hidden[static_cast<size_t>(i * dim)];
+    cpu::hc_pre(last.as<bf16>() + i * hc * dim, mix.as<float>() + i * hc, c.hc_mult, c.dim, row);
+    cpu::rms_norm(row, p.model.weights.norm, dim, c.norm_eps, row);
+  }
+  compare_stored(p, phase, "final_hidden", view(hidden), Kind::kStream);
+  compare_stored(p, phase, "logits", view(logits), Kind::kLogits);
+}
+
+// How far the logit of a stored token lies behind the largest.
+double behind(const float* logits, int64_t vocab, int64_t token) {
+  if (token < 0 || token >= vocab) return INFINITY;
+  const double gap = *std::max_element(logits, logits + vocab) - logits[token];
+  return gap >= 0 ? gap : INFINITY;
+}
+
+void report_tokens(const Prompt& p, const std::string& name, const std::vector<double>& gaps, int64_t same) {
+  Quantity q;
+  q.name = p.prefix + name;
+  q.compared = true;
+  double sum = 0;
+  for (double gap : gaps) {
+    q.largest = std::max(q.largest, gap);
+    sum += gap;
+  }
+  q.mean = gaps.empty() ? 0 : sum / static_cast<double>(gaps.size());
+  const bool within = q.largest <= kTokenMargin;
+  q.verdict = within ? Verdict::kPass : Verdict::kFail;
+  q.tolerance = fmt::format("behind the largest logit {:.2g} {} {:.2g}, {} of {} the same", q.largest,
+                            within ? "<=" : ">", kTokenMargin, same, gaps.size());
+  p.report.add(std::move(q));
+}
+
+// Feeds layer n with the stored stream and mix of layer n - 1 where both are stored.
+ForwardHooks feeding_hooks(const Prompt& p, ForwardHooks hooks, int64_t rows, std::vector<bool>& fed) {
+  const ModelConfig& c = p.model.config();
+  fed.assign(static_cast<size_t>(c.n_layers), false);
+  fed[0] = true;
+  for (int layer = 1; layer < c.n_layers; ++layer) {
+    fed[static_cast<size_t>(layer)] = p.file.has("prefill." + layer_name(layer - 1, "out")) &&
+                                      p.file.has("prefill." + layer_name(layer - 1, "pre_mix"));
+  }
+  hooks.before_layer = [&p, &c, rows, fed](int layer, StepBuffers& buffers) {
+    if (layer == 0 || !fed[static_cast<size_t>(layer)]) return;
+    const TensorView h = p.file.get("prefill." + layer_name(layer - 1, "out"), DType::kBF16, {rows, c.hc_mult, c.dim});
+    const TensorView pre = p.file.get("prefill." + layer_name(layer - 1, "pre_mix"), DType::kF32, {rows, c.hc_mult});
+    p.context.ops->copy_in(p.context, buffers.h.as<bf16>(), h.data, static_cast<int64_t>(h.bytes()));
+    p.context.ops->copy_in(p.context, buffers.pre.as<float>(), pre.data, static_cast<int64_t>(pre.bytes()));
+  };
+  return hooks;
+}
+
+void check_fed_layers(const Prompt& p, const Input& in) {
+  const auto n = static_cast<int64_t>(in.tokens.size());
+  GoldenSequence sequence(p.context, p.model, n, n);
+  const Overrides overrides = make_overrides(p.context, in, 0, n);
+  Recording run;
+  Phase phase{
+      .stored = "prefill.", .shown = "fed.", .run = run, .first_position = 0, .rows = n, .offset = n, .fed = {}};
+  const ForwardHooks hooks = feeding_hooks(p, overrides.hooks, n, phase.fed);
+  sequence.append(in.tokens, in.dead, false, hooks, &run);
+  check_layer_values(p, phase);
+  check_selections(p, phase);
+  check_state(p, phase, sequence);
+}
+
+// Logits of every row are a large array at a large vocabulary: they are asked for where they are stored.
+bool wants_all_rows(const Prompt& p, int64_t rows) {
+  return p.file.has("prefill.logits") && p.file.peek("prefill.logits").elements() == rows * p.model.config().vocab_size;
+}
+
+void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<float>& logits) {
+  const ModelConfig& c = p.model.config();
+  const auto n = static_cast<int64_t>(in.tokens.size());
+  std::vector<int32_t> next;
+  if (p.file.has("decode.tokens")) next = read_tokens(p.file, "decode.tokens");
+  GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(next.size()), n);
+
+  Recording prefill;
+  const Overrides overrides = make_overrides(p.context, in, 0, n);
+  logits = sequence.append(in.tokens, in.dead, wants_all_rows(p, n), overrides.hooks, &prefill);
+  const Phase prompt{.stored = "prefill.",
+                     .shown = "prefill.",
+                     .run = prefill,
+                     .first_position = 0,
+                     .rows = n,
+                     .offset = n,
+                     .fed = {}};
+  check_ends(p, prompt, logits);
+  check_layer_values(p, prompt);
+  check_selections(p, prompt);
+  check_state(p, prompt, sequence);
+  if (p.file.has("prefill.next_token")) {
+    const TensorView token = p.file.get("prefill.next_token", DType::kI64, {1});
+    const double gap =
+        behind(&logits[logits.size() - static_cast<size_t>(c.vocab_size)], c.vocab_size, token.as<int64_t>()[0]);
+    report_tokens(p, "prefill.next_token", {gap}, gap == 0 ? 1 : 0);
+  }
+
+  if (next.empty()) return;
+  Recording decode;
+  std::vector<float> rows;
+  for (const int32_t& token : next) {
+    const std::vector<float> row = sequence.append({&token, 1}, {}, true, {}, &decode);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  const Phase steps{.stored = "decode.",
+                    .shown = "decode.",
+                    .run = decode,
+                    .first_position = n,
+                    .rows = static_cast<int64_t>(next.size()),
+                    .offset = c.window_size,
+                    .fed = {}};
+  check_ends(p, steps, rows);
+  check_layer_values(p, steps);
+  check_selections(p, steps);
+}
+
+// The prompt in chunks, which must not change a bit, then the stored greedy tokens one by one.
+void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& whole) {
+  const ModelConfig& c = p.model.config();
+  const auto n = static_cast<int64_t>(in.tokens.size());
+  std::vector<int32_t> tokens;
+  if (p.file.has("greedy.tokens")) tokens = read_tokens(p.file, "greedy.tokens");
+  p.file.mark_used("greedy.margin");
+  GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(tokens.size()), n);
+  const bool all_rows = static_cast<int64_t>(whole.size()) > c.vocab_size;
+  std::vector<float> logits, all;
+  size_t chunk = 0;
+  for (int64_t at = 0; at < n; ++chunk) {
+    const int64_t count = std::min(n - at, kChunks[chunk % std::size(kChunks)]);
+    const Overrides overrides = make_overrides(p.context, in, at, count);
+    logits = sequence.append(token_part(in, at, count), dead_part(in, at, count), all_rows, overrides.hooks, nullptr);
+    if (!all_rows) all.clear();
+    all.insert(all.end(), logits.begin(), logits.end());
+    at += count;
+  }
+  p.report.add(
+      compare(p.prefix + "prefill.logits_in_chunks", view(all), view(whole), {{Rule::kExact, 0}}, c.vocab_size));
+  logits.assign(all.end() - c.vocab_size, all.end());
+
+  if (tokens.empty()) return;
+  std::vector<double> gaps;
+  int64_t same = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const double gap = behind(logits.data(), c.vocab_size, tokens[i]);
+    gaps.push_back(gap);
+    same += gap == 0 ? 1 : 0;
+    if (i + 1 < tokens.size()) logits = sequence.append({&tokens[i], 1}, {}, false, {}, nullptr);
+  }
+  report_tokens(p, "greedy.tokens", gaps, same);
+}
+
+void skip_what_is_left(const Prompt& p, bool complete) {
+  const auto begins = [](const std::string& name, std::string_view prefix) {
+    return name.substr(0, prefix.size()) == prefix;
+  };
+  bool published = false, drafts = false, greedy_drafts = false;
+  int64_t left = 0;
+  for (const std::string& name : p.file.unused()) {
+    if (begins(name, "decode_as_published.")) {
+      published = true;
+    } else if (begins(name, "dspark.")) {
+      drafts = true;
+    } else if (begins(name, "greedy.draft_")) {
+      greedy_drafts = true;
+    } else if (complete) {
+      p.report.skip(p.prefix + name, "nothing compares this tensor");
+    } else {
+      ++left;
+    }
+  }
+  if (left > 0) p.report.skip(p.prefix + "*", fmt::format("{} tensors behind a failure were not compared", left));
+  if (published) p.report.skip(p.prefix + "decode_as_published", "the uncorrected index keys are not reproduced");
+  if (drafts) p.report.skip(p.prefix + "dspark", "draft layers are not built");
+  if (greedy_drafts) p.report.skip(p.prefix + "greedy.drafts", "draft layers are not built");
+}
+
+}  // namespace
+
+void check_prompt(const Prompt& p) {
+  bool complete = true;
+  const auto part = [&](const char* name, const auto& check) {
+    try {
+      check();
+    } catch (const std::exception& e) {
+      complete = false;
+      p.report.fail(p.prefix + name, e.what());
+    }
+  };
+  Input in;
+  part("input", [&] { in = read_input(p); });
+  if (!complete) return;
+  std::vector<float> logits;
+  part("prefill", [&] { check_prefill_and_decode(p, in, logits); });
+  part("fed", [&] { check_fed_layers(p, in); });
+  if (!logits.empty()) part("greedy", [&] { check_greedy(p, in, logits); });
+  skip_what_is_left(p, complete);
+}
+
+}  // namespace mdi::golden
