@@ -6,8 +6,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "core/dtype.h"
@@ -21,18 +22,11 @@ namespace {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-GemmMode mode_from_environment() {
-  const char* value = std::getenv("MDI_CPU_GEMM");
-  const std::string_view text = value == nullptr ? "" : value;
-  if (text == "f32") return GemmMode::kF32;
-  if (text == "bf16") return GemmMode::kBF16;
-  if (text == "own") return GemmMode::kOwn;
-  if (!text.empty()) throw Error("MDI_CPU_GEMM", "expected f32, bf16 or own, found '" + std::string(text) + "'");
-  return dnnl_has_amx_bf16() ? GemmMode::kBF16 : GemmMode::kF32;
-}
-
 std::atomic<GemmMode>& mode() {
-  static std::atomic<GemmMode> value{mode_from_environment()};
+  static std::atomic<GemmMode> value{[] {
+    const char* text = std::getenv("MDI_CPU_GEMM");
+    return gemm_mode_of(text == nullptr ? "" : text);
+  }()};
   return value;
 }
 
@@ -142,6 +136,14 @@ const Entry& entry(Operand operand, int64_t k) {
 }
 
 }  // namespace
+
+GemmMode gemm_mode_of(std::string_view text) {
+  if (text == "f32") return GemmMode::kF32;
+  if (text == "bf16") return GemmMode::kBF16;
+  if (text == "own") return GemmMode::kOwn;
+  if (!text.empty()) throw Error("MDI_CPU_GEMM", "expected f32, bf16 or own, found '" + std::string(text) + "'");
+  return dnnl_has_amx_bf16() ? GemmMode::kBF16 : GemmMode::kF32;
+}
 
 GemmMode gemm_mode() { return mode().load(std::memory_order_relaxed); }
 void set_gemm_mode(GemmMode m) { mode() = m; }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/cpu/dnnl_matmul.h"
 
@@ -22,9 +23,10 @@ inline constexpr int kSmallRows = 16;    // bf16: one register tile
 // What weights that are exact in bf16 are multiplied in. kOwn: as kF32, but by our own kernel alone.
 enum class GemmMode : uint8_t { kF32, kBF16, kOwn };
 
-// kBF16 where the machine has matrix units for it, else kF32; MDI_CPU_GEMM=f32|bf16|own overrides.
-// Throws mdi::Error on another value of MDI_CPU_GEMM.
+// kBF16 where the machine has matrix units for it, else kF32; MDI_CPU_GEMM overrides.
 GemmMode gemm_mode();
+// "f32", "bf16" or "own"; empty: the machine decides. Throws mdi::Error on another text.
+GemmMode gemm_mode_of(std::string_view text);
 void set_gemm_mode(GemmMode mode);  // for tests and benchmarks; not while products run
 
 // k is a multiple of 32, at most kBlockK. Null: not proved, use our own kernel.
