@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 
+#include "checkpoint/byte_size.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint/staging_dir.h"
@@ -116,8 +117,8 @@ std::string index_json(std::span<const std::vector<TensorSpec>> shards, uint64_t
 
 void check_space(const std::filesystem::path& dir, uint64_t needed, uint64_t available) {
   if (needed <= available) return;
-  throw Error(dir.string(), fmt::format("the disk is too small: {:.2f} GB are needed, {:.2f} GB are free",
-                                        static_cast<double>(needed) / 1e9, static_cast<double>(available) / 1e9));
+  throw Error(dir.string(), fmt::format("the disk is too small: {} are needed, {} are free", size_text(needed),
+                                        size_text(available)));
 }
 
 }  // namespace
