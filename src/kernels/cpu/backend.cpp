@@ -62,6 +62,11 @@ constexpr Ops kOps = {
 };
 
 }  // namespace
+    .vision_linear = cpu::vision_linear,
+    .vision_norm = cpu::vision_norm,
+    .vision_attention = cpu::vision_attention,
+    .vision_gate = cpu::vision_gate,
+    .vision_windows = cpu::vision_windows,
 
 CpuContext::CpuContext(int threads) : pool(threads) { ops = &kOps; }
 
