@@ -321,39 +321,9 @@ struct CommitHistoryArgs {
   int32_t* history = nullptr;           // [slots, depth]
 };
 
-// ---- the table ------------------------------------------------------------------------------------------------------
-struct Ops {
-  std::string_view name;  // "cpu", "cuda"
-
-  void* (*allocate)(Context&, int64_t bytes);  // zeroed; throws mdi::Error when there is no room
-  void (*release)(Context&, void*);
-  void (*copy_in)(Context&, void* device, const void* host, int64_t bytes);
-  void (*copy_out)(Context&, void* host, const void* device, int64_t bytes);
-
-  void (*embed)(Context&, const StepView&, const EmbedArgs&);
-  void (*engram_hash)(Context&, const StepView&, const EngramHashArgs&);
-  void (*engram)(Context&, const StepView&, const EngramArgs&);
-  void (*hc_collapse)(Context&, const StepView&, const HcCollapseArgs&);
-  void (*hc_expand)(Context&, const StepView&, const HcExpandArgs&);
-  void (*attention_input)(Context&, const StepView&, const AttentionInputArgs&);
-  void (*compress)(Context&, const StepView&, const CompressArgs&);
-  void (*index_select)(Context&, const StepView&, const IndexSelectArgs&);
-  void (*sparse_attention)(Context&, const StepView&, const SparseAttentionArgs&);
-  void (*attention_output)(Context&, const StepView&, const AttentionOutputArgs&);
-  void (*route)(Context&, const StepView&, const RouteArgs&);
-  void (*routed_experts)(Context&, const StepView&, const RoutedExpertsArgs&);
-  void (*shared_expert)(Context&, const StepView&, const SharedExpertArgs&);
-  void (*mean_copies)(Context&, const StepView&, const MeanCopiesArgs&);
-  void (*head)(Context&, const StepView&, const HeadArgs&);
-  void (*commit_ring)(Context&, const StepView&, const CommitRingArgs&);
-  void (*commit_pending)(Context&, const StepView&, const CommitPendingArgs&);
-  void (*commit_history)(Context&, const StepView&, const CommitHistoryArgs&);
-};
-
-}  // namespace mdi
-// ---- arguments of the vision tower's stages (vision.md 2, 3)
-// --------------------------------------------------------- Rows are the patches of one image, in reading order; a
-// row's result may depend on all of them (attention), on nothing outside the image.
+// ---- arguments of the vision tower's stages (vision.md 2, 3) --------------------------------------------------------
+// Rows are the patches of one image, in reading order; a row's result may depend on all of them (attention), on nothing
+// outside the image.
 
 // y = bf16(fp32(x) . w + bias), then bf16(gelu(y)) or bf16(residual + y). The exact (erf) GELU.
 struct VisionLinearArgs {
@@ -404,6 +374,33 @@ struct VisionWindowsArgs {
   bf16* y = nullptr;        // out [ceil(patch_rows / side) * ceil(patch_cols / side), dim * side^2]
 };
 
+// ---- the table ------------------------------------------------------------------------------------------------------
+struct Ops {
+  std::string_view name;  // "cpu", "cuda"
+
+  void* (*allocate)(Context&, int64_t bytes);  // zeroed; throws mdi::Error when there is no room
+  void (*release)(Context&, void*);
+  void (*copy_in)(Context&, void* device, const void* host, int64_t bytes);
+  void (*copy_out)(Context&, void* host, const void* device, int64_t bytes);
+
+  void (*embed)(Context&, const StepView&, const EmbedArgs&);
+  void (*engram_hash)(Context&, const StepView&, const EngramHashArgs&);
+  void (*engram)(Context&, const StepView&, const EngramArgs&);
+  void (*hc_collapse)(Context&, const StepView&, const HcCollapseArgs&);
+  void (*hc_expand)(Context&, const StepView&, const HcExpandArgs&);
+  void (*attention_input)(Context&, const StepView&, const AttentionInputArgs&);
+  void (*compress)(Context&, const StepView&, const CompressArgs&);
+  void (*index_select)(Context&, const StepView&, const IndexSelectArgs&);
+  void (*sparse_attention)(Context&, const StepView&, const SparseAttentionArgs&);
+  void (*attention_output)(Context&, const StepView&, const AttentionOutputArgs&);
+  void (*route)(Context&, const StepView&, const RouteArgs&);
+  void (*routed_experts)(Context&, const StepView&, const RoutedExpertsArgs&);
+  void (*shared_expert)(Context&, const StepView&, const SharedExpertArgs&);
+  void (*mean_copies)(Context&, const StepView&, const MeanCopiesArgs&);
+  void (*head)(Context&, const StepView&, const HeadArgs&);
+  void (*commit_ring)(Context&, const StepView&, const CommitRingArgs&);
+  void (*commit_pending)(Context&, const StepView&, const CommitPendingArgs&);
+  void (*commit_history)(Context&, const StepView&, const CommitHistoryArgs&);
 
   // Null in a backend that does not run the vision tower.
   void (*vision_linear)(Context&, const VisionLinearArgs&);
@@ -411,3 +408,6 @@ struct VisionWindowsArgs {
   void (*vision_attention)(Context&, const VisionAttentionArgs&);
   void (*vision_gate)(Context&, const VisionGateArgs&);
   void (*vision_windows)(Context&, const VisionWindowsArgs&);
+};
+
+}  // namespace mdi

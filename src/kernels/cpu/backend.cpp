@@ -59,14 +59,14 @@ constexpr Ops kOps = {
     .commit_ring = cpu::commit_ring,
     .commit_pending = cpu::commit_pending,
     .commit_history = cpu::commit_history,
-};
-
-}  // namespace
     .vision_linear = cpu::vision_linear,
     .vision_norm = cpu::vision_norm,
     .vision_attention = cpu::vision_attention,
     .vision_gate = cpu::vision_gate,
     .vision_windows = cpu::vision_windows,
+};
+
+}  // namespace
 
 CpuContext::CpuContext(int threads) : pool(threads) { ops = &kOps; }
 
