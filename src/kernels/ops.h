@@ -25,6 +25,8 @@ namespace mdi {
 
 struct Ops;
 
+inline constexpr int kMaxDraftRows = 16;  // new rows a sequence of a draft block
+
 // Called with a stage's inner rounding points (host memory, valid during the call) when a test or `mdi check` asks.
 using Tap = std::function<void(std::string_view name, int layer, const TensorView& value)>;
 
@@ -222,6 +224,9 @@ struct IndexSelectArgs {
 // positions p - window + 1 .. p, then `selected` in its order, in blocks of 64. At ratio 0 `selected` is null.
 struct SparseAttentionArgs {
   int32_t heads = 0, head_dim = 0, topk = 0;
+  // A draft block (dspark.md 3) is not causal: every query's keys are the last `window` positions before seq_start,
+  // then all new rows of its sequence (at most kMaxDraftRows).
+  bool whole_block = false;
   float scale = 0;
   const bf16* q = nullptr;                 // [T, heads, head_dim]
   const float* sink = nullptr;             // [heads]
@@ -293,7 +298,43 @@ struct HeadArgs {
   const float* pre = nullptr;
   const bf16* norm = nullptr;  // [dim]
   LinearWeight head;           // kBF16 [vocab, dim], fp32 out
+  bf16* z = nullptr;           // out [samples, dim], hc_pre before the norm; or null
   float* logits = nullptr;     // out [samples, vocab]
+};
+
+// y = RMSNorm(linear(x, w)) (dspark.md 1).
+struct LinearNormArgs {
+  float eps = 0;
+  const bf16* x = nullptr;  // [T, w.k]
+  LinearWeight w;
+  const bf16* norm = nullptr;  // [w.n]
+  bf16* y = nullptr;           // out [T, w.n]
+};
+
+// Window rows alone (6.4): act_quant(rope(RMSNorm(linear(x, wkv)))). For the draft stages' rings, x is main_x.
+struct WindowRowsArgs {
+  float eps = 0;
+  const bf16* x = nullptr;  // [T, dim]
+  LinearWeight wkv;         // [head_dim, dim]
+  const bf16* norm = nullptr;
+  RopeTable rope;
+  std::byte* rows = nullptr;  // out [T] rows of WindowRow{wkv.n}
+};
+
+// One link of the draft's bigram chain and its confidence (dspark.md 4), for one block row of each sequence:
+// logits = base + fp32(embed[token]) . head, confidence = (z, embed[token]) . proj, all fp32.
+struct MarkovArgs {
+  int32_t sequences = 0, dim = 0, rank = 0;
+  const int32_t* token = nullptr;  // [sequences]
+  const bf16* embed = nullptr;     // [vocab, rank]
+  LinearWeight head;               // kBF16 [vocab, rank]
+  LinearWeight confidence_proj;    // kBF16 [1, dim + rank]
+  const float* base = nullptr;     // sequence s: base + s * base_stride
+  int64_t base_stride = 0;
+  const bf16* z = nullptr;  // sequence s: z + s * z_stride, [dim]
+  int64_t z_stride = 0;
+  float* logits = nullptr;      // out [sequences, vocab]
+  float* confidence = nullptr;  // out [sequences]
 };
 
 // Makes the first accepted[s] new tokens of each sequence permanent in one layer's ring: the last min(accepted, window)
@@ -398,6 +439,9 @@ struct Ops {
   void (*shared_expert)(Context&, const StepView&, const SharedExpertArgs&);
   void (*mean_copies)(Context&, const StepView&, const MeanCopiesArgs&);
   void (*head)(Context&, const StepView&, const HeadArgs&);
+  void (*linear_norm)(Context&, const StepView&, const LinearNormArgs&);
+  void (*window_rows)(Context&, const StepView&, const WindowRowsArgs&);
+  void (*markov)(Context&, const MarkovArgs&);
   void (*commit_ring)(Context&, const StepView&, const CommitRingArgs&);
   void (*commit_pending)(Context&, const StepView&, const CommitPendingArgs&);
   void (*commit_history)(Context&, const StepView&, const CommitHistoryArgs&);

@@ -50,11 +50,13 @@ Model load_model(Checkpoint checkpoint, std::vector<int32_t> token_map) {
                                                " entries, found " + std::to_string(token_map.size()));
   }
   Weights weights = take_weights(checkpoint);
-  checkpoint.ignore(Part::kDraftDense, "draft layers are not built");
-  checkpoint.ignore(Part::kDraftExperts, "draft layers are not built");
-  checkpoint.ignore(Part::kVision, "the vision tower is not built");
+  VisionWeights vision;
+  std::vector<float> vision_frequencies;
   if (c.has_vision) {
-    for (const char* name : {"image_start", "image_end", "image_newline"}) checkpoint.take(name);
+    vision = take_vision(checkpoint);
+    const int32_t rope_dim = c.vision.dim / c.vision.n_heads / 2;
+    vision_frequencies.resize(static_cast<size_t>(rope_dim / 2));
+    cpu::rope_frequencies({.rope_dim = rope_dim, .theta = c.vision.rope_theta}, vision_frequencies.data());
   }
   checkpoint.finish();
 
@@ -71,10 +73,12 @@ Model load_model(Checkpoint checkpoint, std::vector<int32_t> token_map) {
   std::vector<EngramHash> hashes = engram_hashes(c);
   return Model{.checkpoint = std::move(checkpoint),
                .weights = std::move(weights),
+               .vision = std::move(vision),
                .token_map = std::move(token_map),
                .engram = std::move(hashes),
                .plain_frequencies = std::move(plain),
-               .compressed_frequencies = std::move(compressed)};
+               .compressed_frequencies = std::move(compressed),
+               .vision_frequencies = std::move(vision_frequencies)};
 }
 
 }  // namespace mdi

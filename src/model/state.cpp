@@ -10,13 +10,13 @@ StatePools make_state(Context& context, const Model& model, int64_t slots, int64
   state.cache = make_cache_layout(ratios, c.head_dim, c.index_head_dim);
   state.window_row = {c.head_dim};
   state.window = c.window_size;
-  state.layers = c.n_layers;
+  state.layers = c.n_layers + model.draft_stages();
   state.head_dim = c.head_dim;
   state.history_depth = c.engram_max_ngram_size > 0 ? c.engram_max_ngram_size - 1 : 0;
   state.blocks_count = blocks;
   state.slots = slots;
   state.blocks = DeviceBuffer(context, blocks * state.cache.block_bytes);
-  state.rings = DeviceBuffer(context, slots * c.n_layers * c.window_size * state.window_row.bytes());
+  state.rings = DeviceBuffer(context, slots * state.layers * c.window_size * state.window_row.bytes());
   state.pending = DeviceBuffer(context, slots * state.pending_stride() * static_cast<int64_t>(sizeof(float)));
   state.history = DeviceBuffer(context, slots * state.history_depth * static_cast<int64_t>(sizeof(int32_t)));
   for (int64_t slot = 0; slot < slots; ++slot) clear_slot(context, state, slot);

@@ -52,7 +52,7 @@ struct StatePools {
   int32_t window = 0, layers = 0, head_dim = 0, history_depth = 0;
   int64_t blocks_count = 0, slots = 0;
   DeviceBuffer blocks;   // [blocks_count] of cache.block_bytes
-  DeviceBuffer rings;    // [slots, layers, window] rows
+  DeviceBuffer rings;    // [slots, layers, window] rows; the draft stages' behind the backbone's
   DeviceBuffer pending;  // [slots, KV sources, 2, head_dim] fp32; used by ratio-2 sources
   DeviceBuffer history;  // [slots, history_depth] int32, newest first, -1: before the start or dead
 

@@ -47,12 +47,12 @@ struct StepBuffers {
   DeviceBuffer h, pre, pre_attn, post, comb;    // stream [T, hc, dim] and mixes
   DeviceBuffer x, y;                            // sublayer input and output [T, dim]
   DeviceBuffer qr, q, o;                        // attention
-  DeviceBuffer window_rows;                     // [layers, T] rows
+  DeviceBuffer window_rows;                     // [layers + draft stages, T] rows
   DeviceBuffer step_pending;                    // [KV sources, T, 2, head_dim]
   DeviceBuffer selected, candidates;            // [T, index_topk], [T, candidate_topk_blocks]
   DeviceBuffer compressed, engram_rows;         // [T], [T, columns]
   DeviceBuffer route_index, route_weight, sum;  // experts
-  DeviceBuffer main_hidden;                     // [T, targets, dim] bf16
+  DeviceBuffer main_hidden, main_x;             // draft input: [T, targets, dim], [T, dim] bf16
   DeviceBuffer logits;                          // [samples, vocab] fp32
   DeviceBuffer accepted;                        // [S]
   DeviceBuffer tables;                          // what the hash and the rope read: copied once

@@ -69,6 +69,24 @@ struct Taker {
   }
 };
 
+DraftWeights take_draft(Taker& take, const ModelConfig& config) {
+  DraftWeights draft;
+  if (config.n_mtp_layers == 0) return draft;
+  for (int s = 0; s < config.n_mtp_layers; ++s) {
+    const std::string name = "mtp." + std::to_string(s);
+    draft.stages.push_back(take.layer(name, config.dspark_n_routed_experts, config.has_vision));
+    draft.stages.back().ffn.bias_vl = nullptr;  // drafted tokens are text (dspark.md 3)
+  }
+  const std::string last = "mtp." + std::to_string(config.n_mtp_layers - 1);
+  draft.main_proj = take.linear("mtp.0.main_proj");
+  draft.main_norm = take.vector("mtp.0.main_norm.weight");
+  draft.norm = take.vector(last + ".norm.weight");
+  draft.markov_embed = take.vector(last + ".markov_head.embed.weight");
+  draft.markov_head = take.linear(last + ".markov_head.head");
+  draft.confidence_proj = take.linear(last + ".confidence_head.proj");
+  return draft;
+}
+
 }  // namespace
 
 Weights take_weights(Checkpoint& checkpoint) {
@@ -103,6 +121,7 @@ Weights take_weights(Checkpoint& checkpoint) {
     }
     weights.layers.push_back(std::move(layer));
   }
+  weights.draft = take_draft(take, config);
   return weights;
 }
 

@@ -50,14 +50,27 @@ struct LayerWeights {
   EngramWeights engram;  // engram layers only
 };
 
+// The draft layers (spec dspark.md); without any, `stages` is empty.
+struct DraftWeights {
+  LinearWeight main_proj;  // [dim, targets * dim]
+  const bf16* main_norm = nullptr;
+  std::vector<LayerWeights> stages;
+  const bf16* norm = nullptr;
+  const bf16* markov_embed = nullptr;  // [vocab, rank]
+  LinearWeight markov_head;            // [vocab, rank], fp32 out
+  LinearWeight confidence_proj;        // [1, dim + rank], fp32 out
+};
+
 struct Weights {
   const bf16* embed = nullptr;  // [vocab, dim]
   const bf16* norm = nullptr;
   LinearWeight head;  // [vocab, dim], fp32 out
   std::vector<LayerWeights> layers;
+  DraftWeights draft;
 };
 
-// Takes every tensor of the text network; the caller says what else it takes or ignores, then calls finish().
+// Takes every tensor of the text network and of the draft layers; the caller says what else it takes or ignores, then
+// calls finish().
 Weights take_weights(Checkpoint& checkpoint);
 
 }  // namespace mdi

@@ -15,27 +15,39 @@ constexpr int kMaxRopePairs = 256;
 void attention_input(Context& context, const StepView& step, const AttentionInputArgs& args) {
   const int64_t rank = args.wq_a.n;
   const int64_t q_width = int64_t{args.heads} * args.head_dim;
-  const WindowRow layout{args.head_dim};
-  thread_local std::vector<bf16> window_values;
-  window_values.resize(static_cast<size_t>(step.rows * args.head_dim));
-  bf16* const kv = window_values.data();
-
+  window_rows(context, step,
+              {.eps = args.eps,
+               .x = args.x,
+               .wkv = args.wkv,
+               .norm = args.kv_norm,
+               .rope = args.rope,
+               .rows = args.window_rows});
   linear(context, args.x, step.rows, args.wq_a, args.qr);
-  linear(context, args.x, step.rows, args.wkv, kv);
   cpu(context).pool.for_each(
       step.rows, [&](int64_t t) { rms_norm(args.qr + t * rank, args.q_norm, rank, args.eps, args.qr + t * rank); });
   linear(context, args.qr, step.rows, args.wq_b, args.q);
-  cpu(context).pool.for_each(step.rows, [&, kv](int64_t t) {
+  cpu(context).pool.for_each(step.rows, [&](int64_t t) {
     float cos_sin[2 * kMaxRopePairs];
     rope_angles(args.rope, step.position[t], cos_sin);
     for (int h = 0; h < args.heads; ++h) {
       rope_apply(cos_sin, args.rope.rope_dim, args.q + t * q_width + int64_t{h} * args.head_dim, args.head_dim, false);
     }
-    bf16* row = kv + t * args.head_dim;
-    rms_norm(row, args.kv_norm, args.head_dim, args.eps, row);
-    rope_apply(cos_sin, args.rope.rope_dim, row, args.head_dim, false);
-    std::byte* stored = args.window_rows + t * layout.bytes();
-    act_quant(row, args.head_dim, WindowRow::codes(stored), layout.scales(stored));
+  });
+}
+
+void window_rows(Context& context, const StepView& step, const WindowRowsArgs& args) {
+  const int64_t dim = args.wkv.n;
+  const WindowRow layout{static_cast<int32_t>(dim)};
+  std::vector<bf16> values(static_cast<size_t>(step.rows * dim));
+  linear(context, args.x, step.rows, args.wkv, values.data());
+  cpu(context).pool.for_each(step.rows, [&](int64_t t) {
+    float cos_sin[2 * kMaxRopePairs];
+    rope_angles(args.rope, step.position[t], cos_sin);
+    bf16* row = values.data() + t * dim;
+    rms_norm(row, args.norm, dim, args.eps, row);
+    rope_apply(cos_sin, args.rope.rope_dim, row, dim, false);
+    std::byte* stored = args.rows + t * layout.bytes();
+    act_quant(row, dim, WindowRow::codes(stored), layout.scales(stored));
   });
 }
 
@@ -43,7 +55,7 @@ void sparse_attention(Context& context, const StepView& step, const SparseAttent
   const int32_t window = args.ring.window;
   const int32_t topk = args.selected != nullptr ? args.topk : 0;
   const int64_t dim = args.head_dim;
-  const int64_t keys = int64_t{window} + topk;
+  const int64_t keys = int64_t{window} + (args.whole_block ? kMaxDraftRows : topk);
   const SourceLayout& layout = args.cache.layout;
   const int64_t width = int64_t{args.heads} * dim;
 
@@ -54,16 +66,19 @@ void sparse_attention(Context& context, const StepView& step, const SparseAttent
     valid.assign(static_cast<size_t>(keys), 0);
     const int32_t s = step.seq_of_row[t];
     const int32_t start = step.seq_start[s];
-    for (int32_t i = 0; i < window; ++i) {
-      const int32_t position = step.position[t] - window + 1 + i;
-      if (position < step.seq_floor[s]) continue;
+    const auto take_window_row = [&](int64_t at, int32_t position) {
       const std::byte* row =
           position >= start
               ? args.window_rows + int64_t{step.seq_row[s] + (position - start)} * args.ring.row.bytes()
               : args.ring.base + step.seq_slot[s] * args.ring.slot_stride + position % window * args.ring.row.bytes();
-      act_dequant(WindowRow::codes(row), args.ring.row.scales(row), dim, values.data() + i * dim);
-      valid[static_cast<size_t>(i)] = 1;
+      act_dequant(WindowRow::codes(row), args.ring.row.scales(row), dim, values.data() + at * dim);
+      valid[static_cast<size_t>(at)] = 1;
+    };
+    const int32_t oldest = args.whole_block ? start - window : step.position[t] - window + 1;
+    for (int32_t i = 0; i < window; ++i) {
+      if (oldest + i >= step.seq_floor[s]) take_window_row(i, oldest + i);
     }
+    for (int32_t i = 0; args.whole_block && i < step.seq_count[s]; ++i) take_window_row(int64_t{window} + i, start + i);
     for (int32_t i = 0; i < topk; ++i) {
       const int32_t position = args.selected[t * topk + i];
       if (position < 0) continue;

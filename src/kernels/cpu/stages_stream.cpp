@@ -68,6 +68,7 @@ void head(Context& context, const StepView&, const HeadArgs& args) {
     const int64_t row = args.sample_rows[i];
     bf16* out = x + i * args.dim;
     hc_pre(args.h + row * args.hc * args.dim, args.pre + row * args.hc, args.hc, args.dim, out);
+    if (args.z != nullptr) std::copy_n(out, args.dim, args.z + i * args.dim);
     rms_norm(out, args.norm, args.dim, args.eps, out);
   });
   linear(context, x, args.samples, args.head, args.logits);
