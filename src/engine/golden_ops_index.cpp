@@ -248,7 +248,7 @@ void check_queries(const OpsCase& c, const Indexer& ix, const Keys& keys, const 
   std::vector<int32_t> expected(static_cast<size_t>(q.count * k));
   for (size_t i = 0; i < expected.size(); ++i) {
     const int64_t at = q.idxs.as<int32_t>()[i];
-    expected[i] = at < 0 ? -1 : static_cast<int32_t>(at - q.offset);
+    expected[i] = static_cast<int32_t>(at < 0 ? at : at - q.offset);
   }
   c.check_against(q.part + ".idxs_from_stored_scores", view(select_all(q.scores.as<bf16>(), q), {q.count, k}),
                   view(expected, {q.count, k}), {{Rule::kExact, 0}});

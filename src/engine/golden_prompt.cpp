@@ -170,7 +170,8 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   const ModelConfig& c = p.model.config();
   const auto n = static_cast<int64_t>(in.tokens.size());
   std::vector<int32_t> next;
-  if (p.file.has("decode.tokens")) next = read_tokens(p.file, "decode.tokens");
+  if (p.file.has("decode.tokens") && p.report.may_want(p.prefix + "decode."))
+    next = read_tokens(p.file, "decode.tokens");
   GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(next.size()), n);
 
   Recording prefill;
@@ -218,7 +219,8 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
   const ModelConfig& c = p.model.config();
   const auto n = static_cast<int64_t>(in.tokens.size());
   std::vector<int32_t> tokens;
-  if (p.file.has("greedy.tokens")) tokens = read_tokens(p.file, "greedy.tokens");
+  if (p.file.has("greedy.tokens") && p.report.may_want(p.prefix + "greedy."))
+    tokens = read_tokens(p.file, "greedy.tokens");
   p.file.mark_used("greedy.margin");
   GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(tokens.size()), n);
   const bool all_rows = static_cast<int64_t>(whole.size()) > c.vocab_size;
@@ -288,11 +290,16 @@ void check_prompt(const Prompt& p) {
   Input in;
   part("input", [&] { in = read_input(p); });
   if (!complete) return;
+  const auto wanted = [&](const char* phase) { return p.report.may_want(p.prefix + phase); };
   std::vector<float> logits;
-  part("prefill", [&] { check_prefill_and_decode(p, in, logits); });
-  part("fed", [&] { check_fed_layers(p, in); });
-  if (!logits.empty()) part("greedy", [&] { check_greedy(p, in, logits); });
-  skip_what_is_left(p, complete);
+  if (wanted("prefill.") || wanted("decode.") || wanted("greedy.")) {
+    part("prefill", [&] { check_prefill_and_decode(p, in, logits); });
+  }
+  if (wanted("fed.")) part("fed", [&] { check_fed_layers(p, in); });
+  if (!logits.empty() && (wanted("prefill.logits_in_chunks") || wanted("greedy."))) {
+    part("greedy", [&] { check_greedy(p, in, logits); });
+  }
+  if (p.report.only.empty()) skip_what_is_left(p, complete);
 }
 
 }  // namespace mdi::golden
