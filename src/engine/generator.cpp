@@ -27,37 +27,90 @@ const char* finish_reason_name(FinishReason reason) {
 }
 
 Generator::Generator(Context& context, const Model& model, int64_t max_length, int32_t chunk)
-    : context_(context), model_(model), max_length_(max_length), chunk_(chunk) {
-  if (max_length < 1 || max_length > model.config().max_position_embeddings) {
+    : context_(context), model_(model), max_length_(max_length) {
+  const ModelConfig& c = model.config();
+  if (max_length < 1 || max_length > c.max_position_embeddings) {
     throw Error("generate", "a length of " + std::to_string(max_length) + " tokens is outside 1.." +
-                                std::to_string(model.config().max_position_embeddings) + " (max_position_embeddings)");
+                                std::to_string(c.max_position_embeddings) + " (max_position_embeddings)");
   }
   if (chunk < 1) throw Error("generate", "chunk: expected 1 or more, found " + std::to_string(chunk));
+  const bool drafts = model.draft_stages() > 0;
+  const int32_t verified = drafts ? c.dspark_block_size + 1 : 1;
   chunk_ = static_cast<int32_t>(std::min<int64_t>(chunk, max_length));
   const int64_t blocks = blocks_for(max_length);
   state_ = make_state(context, model, 1, blocks);
-  buffers_ = std::make_unique<StepBuffers>(context, model, chunk_, 1, 1, static_cast<int32_t>(blocks));
+  buffers_ = std::make_unique<StepBuffers>(context, model, std::max(chunk_, verified), verified, 1,
+                                           static_cast<int32_t>(blocks));
+  if (drafts) draft_buffers_ = std::make_unique<DraftBuffers>(context, model, 1);
   blocks_.resize(static_cast<size_t>(blocks));
   std::iota(blocks_.begin(), blocks_.end(), 0);
-  logits_.resize(static_cast<size_t>(model.config().vocab_size));
 }
 
-std::span<const float> Generator::advance(std::span<const int32_t> tokens, int64_t start, bool sample) {
-  const auto count = static_cast<int32_t>(tokens.size());
-  const int32_t last = count - 1;
+std::span<const float> Generator::logits(int32_t sample) const {
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  return std::span(logits_).subspan(static_cast<size_t>(sample) * vocab, vocab);
+}
+
+Step Generator::run_step(std::span<const int32_t> tokens, int64_t start, int32_t samples) {
+  std::vector<int32_t> sampled(static_cast<size_t>(samples));
+  std::iota(sampled.begin(), sampled.end(), static_cast<int32_t>(tokens.size()) - samples);
   const StepSequence sequence{.slot = 0,
                               .start = static_cast<int32_t>(start),
                               .tokens = tokens,
                               .dead = {},
                               .blocks = blocks_,
-                              .sample_tokens = sample ? std::span(&last, 1) : std::span<const int32_t>()};
-  const Step step = make_step(model_, state_, {&sequence, 1});
+                              .sample_tokens = sampled};
+  Step step = make_step(model_, state_, {&sequence, 1});
   forward(context_, model_, state_, step, *buffers_);
-  commit(context_, model_, state_, step, *buffers_, {&count, 1});
-  if (!sample) return {};
-  context_.ops->copy_out(context_, logits_.data(), buffers_->logits.as<float>(),
-                         static_cast<int64_t>(logits_.size() * sizeof(float)));
-  return logits_;
+  logits_.resize(static_cast<size_t>(samples) * static_cast<size_t>(model_.config().vocab_size));
+  if (samples > 0) {
+    context_.ops->copy_out(context_, logits_.data(), buffers_->logits.as<float>(),
+                           static_cast<int64_t>(logits_.size() * sizeof(float)));
+  }
+  return step;
+}
+
+void Generator::commit_step(const Step& step, int32_t accepted) {
+  commit(context_, model_, state_, step, *buffers_, {&accepted, 1});
+  committed_.insert(committed_.end(), step.token.begin(), step.token.begin() + accepted);
+}
+
+int64_t Generator::reuse(std::span<const int32_t> prompt) {
+  // One token at least must run, to have logits.
+  const bool extends =
+      committed_.size() < prompt.size() && std::equal(committed_.begin(), committed_.end(), prompt.begin());
+  if (!extends) {
+    committed_.clear();
+    clear_slot(context_, state_, 0);
+  }
+  return static_cast<int64_t>(committed_.size());
+}
+
+bool Generator::prefill(const GenerateRequest& request, int64_t from, const GenerateCallbacks& callbacks) {
+  const auto total = static_cast<int64_t>(request.prompt.size());
+  for (int64_t at = from; at < total;) {
+    const int64_t count = std::min<int64_t>(chunk_, total - at);
+    const std::span tokens(request.prompt.data() + at, static_cast<size_t>(count));
+    commit_step(run_step(tokens, at, at + count == total ? 1 : 0), static_cast<int32_t>(count));
+    at += count;
+    if (callbacks.on_prefill && !callbacks.on_prefill(at, total)) return false;
+  }
+  return true;
+}
+
+std::vector<Proposal> Generator::propose(const GenerateRequest& request, int32_t anchor, int64_t length) {
+  std::vector<Proposal> proposals;
+  const DraftSequence sequence{.slot = 0, .length = static_cast<int32_t>(length), .anchor = anchor};
+  draft(context_, model_, state_, {&sequence, 1}, *buffers_, *draft_buffers_,
+        [&](size_t, int i, std::span<const float> row) {
+          const RandomKey key{
+              .seed = request.sampling.seed, .sequence = 0, .position = static_cast<uint64_t>(length + 1 + i)};
+          Proposal proposal{.token = 0, .distribution = distribution(row, request.sampling)};
+          proposal.token = draw(proposal.distribution, random_uniform(key, kDrawProposal));
+          proposals.push_back(std::move(proposal));
+          return proposals.back().token;
+        });
+  return proposals;
 }
 
 GenerateResult Generator::run(const GenerateRequest& request, const GenerateCallbacks& callbacks) {
@@ -69,39 +122,64 @@ GenerateResult Generator::run(const GenerateRequest& request, const GenerateCall
                                 std::to_string(request.max_tokens) + " new ones do not fit " +
                                 std::to_string(max_length_));
   }
+  if (request.draft && draft_buffers_ == nullptr) throw Error("generate", "the model has no draft layers");
   check_sampling(request.sampling, "generate");
-  clear_slot(context_, state_, 0);
 
   GenerateResult result;
+  result.reused_tokens = reuse(request.prompt);
+  const auto block = static_cast<size_t>(request.draft ? model_.config().dspark_block_size : 0);
+  result.proposed.resize(block);
+  result.accepted.resize(block);
   const auto prefill_start = std::chrono::steady_clock::now();
-  std::span<const float> logits;
-  for (int64_t at = 0; at < total;) {
-    const int64_t count = std::min<int64_t>(chunk_, total - at);
-    const std::span tokens(request.prompt.data() + at, static_cast<size_t>(count));
-    logits = advance(tokens, at, at + count == total);
-    at += count;
-    if (callbacks.on_prefill && !callbacks.on_prefill(at, total)) {
-      result.finish = FinishReason::kCancelled;
-      return result;
-    }
+  if (!prefill(request, result.reused_tokens, callbacks)) {
+    result.finish = FinishReason::kCancelled;
+    return result;
   }
   result.prefill_seconds = seconds_since(prefill_start);
 
-  const auto decode_start = std::chrono::steady_clock::now();
-  int64_t length = total;
-  for (;;) {
-    const int32_t token = sample(logits, request.sampling, 0, static_cast<uint64_t>(length));
+  // Emits a token; true when the generation ends with it.
+  const auto emit = [&](int32_t token) {
     result.tokens.push_back(token);
     const bool go_on = !callbacks.on_token || callbacks.on_token(token);
-    const bool stop = std::find(request.stop_ids.begin(), request.stop_ids.end(), token) != request.stop_ids.end();
-    if (!go_on || stop) {
+    const auto& stops = request.stop_ids;
+    if (!go_on || std::find(stops.begin(), stops.end(), token) != stops.end()) {
       result.finish = FinishReason::kStop;
-      break;
+      return true;
     }
-    if (static_cast<int32_t>(result.tokens.size()) == request.max_tokens) break;
-    logits = advance({&token, 1}, length, true);
-    ++length;
+    return static_cast<int32_t>(result.tokens.size()) == request.max_tokens;
+  };
+
+  const auto decode_start = std::chrono::steady_clock::now();
+  int64_t length = total;  // committed tokens
+  int32_t next = sample(logits(0), request.sampling, 0, static_cast<uint64_t>(length));
+  while (!emit(next)) {
+    std::vector<Proposal> proposals;
+    if (request.draft) {
+      proposals = propose(request, next, length);
+      // The block is computed at its trained size and cut to what may still be emitted, the next token included.
+      const auto wanted = static_cast<size_t>(request.max_tokens) - result.tokens.size() - 1;
+      proposals.resize(std::min(proposals.size(), wanted));
+    }
+    std::vector<int32_t> tokens = {next};
+    for (const Proposal& proposal : proposals) tokens.push_back(proposal.token);
+    const auto rows = static_cast<int32_t>(tokens.size());
+    const Step step = run_step(tokens, length, rows);
     ++result.decode_steps;
+
+    std::vector<std::vector<TokenProbability>> targets;
+    for (int32_t i = 0; i < rows; ++i) targets.push_back(distribution(logits(i), request.sampling));
+    const RandomKey key{.seed = request.sampling.seed, .sequence = 0, .position = static_cast<uint64_t>(length + 1)};
+    const Verdict verdict = verify(targets, proposals, key);
+    commit_step(step, 1 + verdict.accepted);
+    length += 1 + verdict.accepted;
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      ++result.proposed[i];
+      if (static_cast<int32_t>(i) < verdict.accepted) ++result.accepted[i];
+    }
+    bool ended = false;
+    for (int32_t i = 0; i < verdict.accepted && !ended; ++i) ended = emit(proposals[static_cast<size_t>(i)].token);
+    if (ended) break;
+    next = verdict.next;
   }
   result.decode_seconds = seconds_since(decode_start);
   return result;

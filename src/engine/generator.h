@@ -1,4 +1,4 @@
-// One sequence from prompt to tokens: prefill in chunks, then a token a step.
+// One sequence from prompt to tokens: prefill in chunks, then a token a step, or a drafted block a step.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "engine/speculation.h"
+#include "model/draft.h"
 #include "model/forward.h"
 
 namespace mdi {
@@ -18,6 +19,7 @@ struct GenerateRequest {
   int32_t max_tokens = 0;
   SamplingParams sampling;
   std::vector<int32_t> stop_ids;  // generation ends after one of these; it is part of the tokens
+  bool draft = false;             // propose blocks with the draft layers and verify them; the model must have some
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
@@ -27,7 +29,10 @@ struct GenerateResult {
   std::vector<int32_t> tokens;
   FinishReason finish = FinishReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;  // tokens after the first
+  int64_t reused_tokens = 0;  // of the prompt, kept from the request before
+  int64_t decode_steps = 0;   // target steps after prefill
+  // Drafting: how often the proposal at each place of the block was submitted, and how often it was accepted.
+  std::vector<int64_t> proposed, accepted;
 };
 
 struct GenerateCallbacks {
@@ -37,7 +42,8 @@ struct GenerateCallbacks {
   std::function<bool(int32_t token)> on_token;
 };
 
-// Runs one sequence at a time on a context; keeps pools and buffers between requests.
+// Runs one sequence at a time on a context; keeps pools and buffers between requests. A request whose prompt goes on
+// where the last one ended (a conversation's next turn) runs only what is new: the state kept is that of a cold run.
 class Generator {
  public:
   // max_length: the longest sequence (prompt and answer) that it makes room for. chunk: prefill tokens a step.
@@ -47,8 +53,15 @@ class Generator {
   GenerateResult run(const GenerateRequest& request, const GenerateCallbacks& callbacks = {});
 
  private:
-  // Runs tokens at position `start`, commits them, and returns the logits of the last one when `sample` is set.
-  std::span<const float> advance(std::span<const int32_t> tokens, int64_t start, bool sample);
+  // Logits of one row of the step that ran last.
+  std::span<const float> logits(int32_t sample) const;
+  // Runs tokens at position `start` without committing them, and fetches the logits of the last `samples` of them.
+  Step run_step(std::span<const int32_t> tokens, int64_t start, int32_t samples);
+  void commit_step(const Step& step, int32_t accepted);
+  // Returns how many tokens of the prompt the state holds already, after making it empty where they differ.
+  int64_t reuse(std::span<const int32_t> prompt);
+  bool prefill(const GenerateRequest& request, int64_t from, const GenerateCallbacks& callbacks);
+  std::vector<Proposal> propose(const GenerateRequest& request, int32_t anchor, int64_t length);
 
   Context& context_;
   const Model& model_;
@@ -56,7 +69,9 @@ class Generator {
   int32_t chunk_;
   StatePools state_;
   std::unique_ptr<StepBuffers> buffers_;
+  std::unique_ptr<DraftBuffers> draft_buffers_;  // null: the model has no draft layers
   std::vector<int32_t> blocks_;
+  std::vector<int32_t> committed_;  // the tokens that the state holds
   std::vector<float> logits_;
 };
 

@@ -1,23 +1,54 @@
 #include "engine/load.h"
 
+#include <string>
+
 #include "checkpoint/engram_token_map.h"
 #include "core/error.h"
 #include "kernels/cpu/backend.h"
+#include "text/engram_map.h"
 
 namespace mdi {
 
-std::vector<int32_t> engram_map_of(const std::filesystem::path& dir, const ModelConfig& config) {
+std::vector<int32_t> engram_map_of(const std::filesystem::path& dir, const ModelConfig& config,
+                                   const std::optional<Tokenizer>& tokenizer) {
   if (config.engram_layer_ids.empty()) return {};
   const auto file = dir / "engram_token_map.json";
   if (std::filesystem::exists(file)) return load_engram_token_map(file, config);
-  throw Error(dir.string(), "the engram layers need engram_token_map.json or tokenizer.json, found neither");
+  if (!tokenizer) {
+    throw Error(dir.string(), "the engram layers need engram_token_map.json or tokenizer.json, found neither");
+  }
+  EngramMap map = engram_token_map(*tokenizer);
+  if (map.ids.size() != static_cast<size_t>(config.vocab_size) || map.count != config.engram_compressed_vocab_size) {
+    throw Error((dir / "tokenizer.json").string(),
+                "its " + std::to_string(map.ids.size()) + " tokens have " + std::to_string(map.count) +
+                    " compressed ids; config.json says vocab_size " + std::to_string(config.vocab_size) +
+                    " and engram_compressed_vocab_size " + std::to_string(config.engram_compressed_vocab_size));
+  }
+  return std::move(map.ids);
 }
 
 LoadedModel load_for_cpu(const std::filesystem::path& dir, int threads) {
   Checkpoint checkpoint = Checkpoint::open(dir);
-  std::vector<int32_t> map = engram_map_of(dir, checkpoint.config());
+  const ModelConfig& config = checkpoint.config();
+  std::optional<Tokenizer> tokenizer;
+  const auto file = dir / "tokenizer.json";
+  if (std::filesystem::exists(file)) {
+    tokenizer = Tokenizer::load(file);
+    if (tokenizer->size() > config.vocab_size) {
+      throw Error(file.string(), "it has " + std::to_string(tokenizer->size()) + " tokens, the model's vocab_size is " +
+                                     std::to_string(config.vocab_size));
+    }
+  }
+  std::vector<int32_t> map = engram_map_of(dir, config, tokenizer);
   Model model = load_model(std::move(checkpoint), std::move(map));
-  return {.context = make_cpu_context(threads), .model = std::move(model)};
+  return {.context = make_cpu_context(threads), .model = std::move(model), .tokenizer = std::move(tokenizer)};
+}
+
+const Tokenizer& need_tokenizer(const LoadedModel& loaded, const char* what) {
+  if (!loaded.tokenizer) {
+    throw Error(loaded.model.checkpoint.dir().string(), std::string(what) + " needs a tokenizer.json, found none");
+  }
+  return *loaded.tokenizer;
 }
 
 }  // namespace mdi
