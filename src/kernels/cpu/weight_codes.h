@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/dtype.h"
 #include "kernels/cpu/simd.h"
@@ -20,6 +21,17 @@ inline Words as_words(Lanes v) { return reinterpret_cast<Words>(v); }
 inline Words load_words(const std::byte* p) {
   using Unaligned = Words __attribute__((aligned(1), may_alias));
   return *reinterpret_cast<const Unaligned*>(p);  // one load, where memcpy became two halves and a store
+}
+
+// The first `bytes` of 64, then zeros; nothing past them is read.
+inline Words load_words(const std::byte* p, int64_t bytes) {
+#ifdef __AVX512BW__
+  return reinterpret_cast<Words>(_mm512_maskz_loadu_epi8((uint64_t{1} << bytes) - 1, p));
+#else
+  alignas(64) std::byte padded[64] = {};
+  std::memcpy(padded, p, static_cast<size_t>(bytes));
+  return load_words(padded);
+#endif
 }
 
 // Transposes 16 x 16 words: four rounds of interleaving row i with row i + 8.

@@ -138,6 +138,9 @@ void expand_strip(const WeightPanel& p, int g, int64_t k0, int64_t k, Sink sink)
   const int64_t bytes = std::min<int64_t>(kStripBytes, stride - offset);
   const std::byte* from =
       static_cast<const std::byte*>(p.w.data) + (p.first + std::min(g * kGroup, p.rows - 1)) * stride + offset;
+  const auto load_row = [bytes](const std::byte* row) {
+    return bytes == kStripBytes ? load_words(row) : load_words(row, bytes);
+  };
   Words r[kGroup];
   if (bytes == kStripBytes && rows >= kGroup) {
     for (int i = 0; i < kGroup; ++i) {
@@ -145,11 +148,7 @@ void expand_strip(const WeightPanel& p, int g, int64_t k0, int64_t k, Sink sink)
       r[i] = load_words(from + i * stride);
     }
   } else {
-    for (int i = 0; i < kGroup; ++i) {
-      alignas(64) std::byte padded[kStripBytes] = {};
-      std::memcpy(padded, from + std::min(i, rows - 1) * stride, static_cast<size_t>(bytes));
-      r[i] = load_words(padded);
-    }
+    for (int i = 0; i < kGroup; ++i) r[i] = load_row(from + std::min(i, rows - 1) * stride);
   }
   transpose(r);
   Words scale = {};
