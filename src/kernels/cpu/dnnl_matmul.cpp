@@ -1,9 +1,11 @@
 #include "kernels/cpu/dnnl_matmul.h"
 
+#include <dnnl_version.h>
 #include <omp.h>
 
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -91,6 +93,14 @@ void DnnlMatmul::multiply(const void* a, const void* b, float* c) const {
                                   {DNNL_ARG_SCRATCHPAD, h.scratchpad.get()}};
   dnnl::error::wrap_c_api(dnnl_primitive_execute(state_->primitive.get(), stream.get(), 4, args),
                           "oneDNN refused a product that it made");
+}
+
+bool dnnl_present() { return true; }
+
+const char* dnnl_version_text() {
+  static const std::string text = "oneDNN " + std::to_string(DNNL_VERSION_MAJOR) + "." +
+                                  std::to_string(DNNL_VERSION_MINOR) + "." + std::to_string(DNNL_VERSION_PATCH);
+  return text.c_str();
 }
 
 const char* dnnl_isa() {

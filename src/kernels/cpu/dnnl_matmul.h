@@ -1,4 +1,5 @@
-// One oneDNN product of a fixed shape on the calling thread: c[rows, 64] += a[rows, k] . b[k, 64].
+// One oneDNN product of a fixed shape on the calling thread: c[rows, 64] += a[rows, k] . b[k, 64]. A build without
+// oneDNN has no such product (dnnl_absent.cpp).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ class DnnlMatmul {
   std::unique_ptr<State> state_;
 };
 
-// The instruction set that oneDNN uses, for the log; and whether it has matrix units for bf16.
+bool dnnl_present();
+// "oneDNN 2.6.3" and the instruction set that it uses, for the log; and whether it has matrix units for bf16.
+const char* dnnl_version_text();
 const char* dnnl_isa();
 bool dnnl_has_amx_bf16();
 

@@ -142,6 +142,7 @@ GemmMode gemm_mode_of(std::string_view text) {
   if (text == "bf16") return GemmMode::kBF16;
   if (text == "own") return GemmMode::kOwn;
   if (!text.empty()) throw Error("MDI_CPU_GEMM", "expected f32, bf16 or own, found '" + std::string(text) + "'");
+  if (!dnnl_present()) return GemmMode::kOwn;
   return dnnl_has_amx_bf16() ? GemmMode::kBF16 : GemmMode::kF32;
 }
 

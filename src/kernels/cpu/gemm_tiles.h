@@ -23,7 +23,8 @@ inline constexpr int kSmallRows = 16;    // bf16: one register tile
 // What weights that are exact in bf16 are multiplied in. kOwn: as kF32, but by our own kernel alone.
 enum class GemmMode : uint8_t { kF32, kBF16, kOwn };
 
-// kBF16 where the machine has matrix units for it, else kF32; MDI_CPU_GEMM overrides.
+// kBF16 where the machine has matrix units for it, else kF32, or kOwn in a build without oneDNN; MDI_CPU_GEMM
+// overrides.
 GemmMode gemm_mode();
 // "f32", "bf16" or "own"; empty: the machine decides. Throws mdi::Error on another text.
 GemmMode gemm_mode_of(std::string_view text);
