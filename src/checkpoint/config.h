@@ -1,7 +1,10 @@
 // config.json, in the released nesting or the flat form of the reference, as one plain struct (spec model.md 1).
 //
-// Field names are the flat (reference) names. Nothing has a silent default: a key that changes the answer and is missing
-// is an error that names it, and so is a value that the architecture does not allow.
+// Field names are the flat (reference) names. Nothing has a silent default: a key that changes the answer and is
+// missing is an error that names it, and so is a value that the architecture does not allow.
+// Absent may be: gate_temp (1), norm_topk_prob (true), the candidate source (none), vision (none). The flat form has no
+// keys for token ids and the position limit: absent, they are those of the struct, the released image token if the
+// vocabulary is the released one, and original_seq_len * rope_factor.
 #pragma once
 
 #include <cstdint>
