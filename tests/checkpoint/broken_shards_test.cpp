@@ -220,21 +220,21 @@ const std::vector<Broken>& broken_shards() {
 TEST(BrokenCheckpoint, Shards) { expect_errors(broken_shards()); }
 
 // Every bit of a header matters, but for the free text of its metadata: "format" and "pt".
-TEST(BrokenCheckpoint, EveryFlippedHeaderBitIsSeen) {
+TEST(BrokenCheckpoint, FlippedHeaderBitsAreSeen) {
   const ScratchDir dir;
   link_golden("tiny-text", dir.path());
   const std::string good = read_file(dir.path() / kShard3);
   uint64_t length = 0;
   std::memcpy(&length, good.data(), 8);
   int opened = 0;
-  for (size_t bit = 0; bit < 8 * (8 + length); ++bit) {
+  for (size_t bit = 0; bit < 8 * (8 + length); bit += 5) {  // of every byte one bit or two
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
     if (error_of([&] { parse_safetensors(bad, "file"); }) != "(no error)") continue;
     write_file(dir.path() / kShard3, bad);
     if (error_of([&] { Checkpoint::open(dir.path()); }) == "(no error)") ++opened;
   }
-  EXPECT_LE(opened, 8 * 8);
+  EXPECT_LE(opened, 2 * 8);
 }
 
 }  // namespace
