@@ -171,7 +171,8 @@ SynthResult write_synthetic_checkpoint(const std::filesystem::path& dir, const M
   const std::string index = index_json(shards, result.bytes);
   const std::string map =
       config.engram_layer_ids.empty() ? std::string() : synthetic_token_map(config, options.traits.seed);
-  result.written += config_text.size() + index.size() + map.size();
+  const std::string tokenizer = synthetic_tokenizer(config);
+  result.written += config_text.size() + index.size() + map.size() + tokenizer.size();
 
   StagingDir staging(dir, options.force);
   // Every file also fills its last block, and the file system keeps some room for itself.
@@ -199,6 +200,7 @@ SynthResult write_synthetic_checkpoint(const std::filesystem::path& dir, const M
   }
   if (synced.valid()) synced.get();
   if (!map.empty()) write_file(staging.path() / "engram_token_map.json", map);
+  if (!tokenizer.empty()) write_file(staging.path() / "tokenizer.json", tokenizer);
   write_file(staging.path() / "model.safetensors.index.json", index);
   write_file(staging.path() / "config.json", config_text);
   staging.commit();

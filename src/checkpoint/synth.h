@@ -30,10 +30,10 @@ struct SynthResult {
   uint64_t written = 0;           // bytes really written, headers and small files included
 };
 
-// Writes config.json, engram_token_map.json, model.safetensors.index.json and the shards. `dir` appears whole, by one
-// rename, after everything is on the disk (staging_dir.h). The same config and traits give the same bytes, at any
-// number of threads. Throws mdi::Error when the configuration is not valid, when the disk is too small or becomes full,
-// or when `dir` may not be replaced; nothing stays behind then.
+// Writes config.json, engram_token_map.json, tokenizer.json, model.safetensors.index.json and the shards. `dir` appears
+// whole, by one rename, after everything is on the disk (staging_dir.h). The same config and traits give the same
+// bytes, at any number of threads. Throws mdi::Error when the configuration is not valid, when the disk is too small or
+// becomes full, or when `dir` may not be replaced; nothing stays behind then.
 SynthResult write_synthetic_checkpoint(const std::filesystem::path& dir, const ModelConfig& config,
                                        const SynthOptions& options);
 
@@ -45,5 +45,10 @@ std::vector<std::vector<TensorSpec>> shard_tensors(const ModelConfig& config);
 // engram_token_map.json for a configuration without a tokenizer: a random map onto all compressed ids, with the primes,
 // offsets and multipliers that follow from the configuration, as in the golden checkpoints.
 std::string synthetic_token_map(const ModelConfig& config, uint64_t seed);
+
+// tokenizer.json for a configuration without a trained one: a token for each byte and the chat format's markers, so
+// that text and `mdi chat` work. Empty where the vocabulary has no room for them, or is so large that it stands for a
+// real model's.
+std::string synthetic_tokenizer(const ModelConfig& config);
 
 }  // namespace mdi
