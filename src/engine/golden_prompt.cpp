@@ -17,9 +17,8 @@ constexpr int64_t kChunks[] = {1, 7, 2, 17, 3};
 
 struct Input {
   std::vector<int32_t> tokens;
-  std::vector<uint8_t> dead;         // empty without images
-  std::vector<bf16> embedded;        // [tokens, dim], where images take part
-  std::vector<int32_t> override_of;  // [tokens] a row of embedded, or -1
+  std::vector<uint8_t> dead;     // empty without images
+  std::vector<bf16> image_rows;  // [dead tokens, dim]
 };
 
 std::vector<int32_t> read_tokens(GoldenFile& file, const std::string& name) {
@@ -40,42 +39,26 @@ Input read_input(const Prompt& p) {
   p.file.mark_used("input.image_starts");
   const TensorView types = p.file.get("input.token_types", DType::kI32, {n});
   const TensorView rows = p.file.get("prefill.embed_out", DType::kBF16, {n, c.dim});
-  in.embedded.assign(rows.as<bf16>(), rows.as<bf16>() + rows.elements());
   for (int64_t i = 0; i < n; ++i) {
     const bool image = types.as<int32_t>()[i] >= 0;
     in.dead.push_back(image ? 1 : 0);
-    in.override_of.push_back(image ? static_cast<int32_t>(i) : -1);
+    const bf16* row = rows.as<bf16>() + i * c.dim;
+    if (image) in.image_rows.insert(in.image_rows.end(), row, row + c.dim);
   }
   return in;
 }
 
-// Device copies of the rows that replace embeddings, for tokens [first, first + count) of the prompt.
-struct Overrides {
-  DeviceBuffer rows, of;
-  ForwardHooks hooks;
-};
-
-Overrides make_overrides(Context& context, const Input& in, int64_t first, int64_t count) {
-  Overrides o;
-  if (in.override_of.empty()) return o;
-  const auto row_bytes = static_cast<int64_t>(in.embedded.size() * sizeof(bf16));
-  const int64_t of_bytes = count * static_cast<int64_t>(sizeof(int32_t));
-  o.rows = DeviceBuffer(context, row_bytes);
-  o.of = DeviceBuffer(context, of_bytes);
-  context.ops->copy_in(context, o.rows.as<bf16>(), in.embedded.data(), row_bytes);
-  context.ops->copy_in(context, o.of.as<int32_t>(), &in.override_of[static_cast<size_t>(first)], of_bytes);
-  o.hooks.override_rows = o.rows.as<bf16>();
-  o.hooks.override_of = o.of.as<int32_t>();
-  return o;
-}
-
-std::span<const uint8_t> dead_part(const Input& in, int64_t first, int64_t count) {
-  if (in.dead.empty()) return {};
-  return std::span<const uint8_t>(in.dead).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-}
-
-std::span<const int32_t> token_part(const Input& in, int64_t first, int64_t count) {
-  return std::span<const int32_t>(in.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+// Tokens [first, first + count) of the prompt.
+GoldenTokens part_of(const Input& in, int64_t dim, int64_t first, int64_t count) {
+  const auto at = static_cast<size_t>(first), size = static_cast<size_t>(count);
+  GoldenTokens part{.ids = std::span(in.tokens).subspan(at, size)};
+  if (in.dead.empty()) return part;
+  part.dead = std::span(in.dead).subspan(at, size);
+  const auto begin = in.dead.begin() + first;
+  const auto before = std::count(in.dead.begin(), begin, 1) * dim;
+  const auto rows = std::count(begin, begin + count, 1) * dim;
+  part.image_rows = std::span(in.image_rows).subspan(static_cast<size_t>(before), static_cast<size_t>(rows));
+  return part;
 }
 
 // The embedding, what the draft layers are fed with, the head's input and the logits.
@@ -129,7 +112,7 @@ void report_tokens(const Prompt& p, const std::string& name, const std::vector<d
 }
 
 // Feeds layer n with the stored stream and mix of layer n - 1 where both are stored.
-ForwardHooks feeding_hooks(const Prompt& p, ForwardHooks hooks, int64_t rows, std::vector<bool>& fed) {
+ForwardHooks feeding_hooks(const Prompt& p, int64_t rows, std::vector<bool>& fed) {
   const ModelConfig& c = p.model.config();
   fed.assign(static_cast<size_t>(c.n_layers), false);
   fed[0] = true;
@@ -137,6 +120,7 @@ ForwardHooks feeding_hooks(const Prompt& p, ForwardHooks hooks, int64_t rows, st
     fed[static_cast<size_t>(layer)] = p.file.has("prefill." + layer_name(layer - 1, "out")) &&
                                       p.file.has("prefill." + layer_name(layer - 1, "pre_mix"));
   }
+  ForwardHooks hooks;
   hooks.before_layer = [&p, &c, rows, fed](int layer, StepBuffers& buffers) {
     if (layer == 0 || !fed[static_cast<size_t>(layer)]) return;
     const TensorView h = p.file.get("prefill." + layer_name(layer - 1, "out"), DType::kBF16, {rows, c.hc_mult, c.dim});
@@ -150,12 +134,11 @@ ForwardHooks feeding_hooks(const Prompt& p, ForwardHooks hooks, int64_t rows, st
 void check_fed_layers(const Prompt& p, const Input& in) {
   const auto n = static_cast<int64_t>(in.tokens.size());
   GoldenSequence sequence(p.context, p.model, n, n);
-  const Overrides overrides = make_overrides(p.context, in, 0, n);
   Recording run;
   Phase phase{
       .stored = "prefill.", .shown = "fed.", .run = run, .first_position = 0, .rows = n, .offset = n, .fed = {}};
-  const ForwardHooks hooks = feeding_hooks(p, overrides.hooks, n, phase.fed);
-  sequence.append(in.tokens, in.dead, false, hooks, &run);
+  const ForwardHooks hooks = feeding_hooks(p, n, phase.fed);
+  sequence.append(part_of(in, p.model.config().dim, 0, n), false, hooks, &run);
   check_layer_values(p, phase);
   check_selections(p, phase);
   check_state(p, phase, sequence);
@@ -175,8 +158,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(next.size()), n);
 
   Recording prefill;
-  const Overrides overrides = make_overrides(p.context, in, 0, n);
-  logits = sequence.append(in.tokens, in.dead, wants_all_rows(p, n), overrides.hooks, &prefill);
+  logits = sequence.append(part_of(in, c.dim, 0, n), wants_all_rows(p, n), {}, &prefill);
   const Phase prompt{.stored = "prefill.",
                      .shown = "prefill.",
                      .run = prefill,
@@ -199,7 +181,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   Recording decode;
   std::vector<float> rows;
   for (const int32_t& token : next) {
-    const std::vector<float> row = sequence.append({&token, 1}, {}, true, {}, &decode);
+    const std::vector<float> row = sequence.append({.ids = {&token, 1}}, true, {}, &decode);
     rows.insert(rows.end(), row.begin(), row.end());
   }
   const Phase steps{.stored = "decode.",
@@ -228,8 +210,7 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
   size_t chunk = 0;
   for (int64_t at = 0; at < n; ++chunk) {
     const int64_t count = std::min(n - at, kChunks[chunk % std::size(kChunks)]);
-    const Overrides overrides = make_overrides(p.context, in, at, count);
-    logits = sequence.append(token_part(in, at, count), dead_part(in, at, count), all_rows, overrides.hooks, nullptr);
+    logits = sequence.append(part_of(in, c.dim, at, count), all_rows, {}, nullptr);
     if (!all_rows) all.clear();
     all.insert(all.end(), logits.begin(), logits.end());
     at += count;
@@ -245,7 +226,7 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
     const double gap = behind(logits.data(), c.vocab_size, tokens[i]);
     gaps.push_back(gap);
     same += gap == 0 ? 1 : 0;
-    if (i + 1 < tokens.size()) logits = sequence.append({&tokens[i], 1}, {}, false, {}, nullptr);
+    if (i + 1 < tokens.size()) logits = sequence.append({.ids = {&tokens[i], 1}}, false, {}, nullptr);
   }
   report_tokens(p, "greedy.tokens", gaps, same);
 }

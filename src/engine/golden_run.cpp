@@ -40,11 +40,20 @@ void Recording::add(std::string_view name, int layer, const TensorView& value) {
   v.view.shape[0] += rows;
 }
 
+namespace {
+
+// A draft's block is a step, too.
+int32_t rows_of_steps(const Model& model, int64_t rows) {
+  return static_cast<int32_t>(std::max<int64_t>(rows, model.draft_stages() > 0 ? model.config().dspark_block_size : 0));
+}
+
+}  // namespace
+
 GoldenSequence::GoldenSequence(Context& context, const Model& model, int64_t tokens, int64_t max_rows)
     : context_(context),
       model_(model),
       state_(make_state(context, model, 1, blocks_for(tokens))),
-      buffers_(context, model, static_cast<int32_t>(max_rows), static_cast<int32_t>(max_rows), 1,
+      buffers_(context, model, rows_of_steps(model, max_rows), rows_of_steps(model, max_rows), 1,
                static_cast<int32_t>(blocks_for(tokens))),
       blocks_(static_cast<size_t>(blocks_for(tokens))) {
   std::iota(blocks_.begin(), blocks_.end(), 0);
@@ -52,14 +61,16 @@ GoldenSequence::GoldenSequence(Context& context, const Model& model, int64_t tok
   std::reverse(blocks_.begin(), blocks_.end());
 }
 
-std::vector<float> GoldenSequence::append(std::span<const int32_t> tokens, std::span<const uint8_t> dead, bool all_rows,
-                                          const ForwardHooks& hooks, Recording* recording) {
-  std::vector<int32_t> samples(all_rows ? tokens.size() : size_t{1});
-  std::iota(samples.begin(), samples.end(), all_rows ? 0 : static_cast<int32_t>(tokens.size()) - 1);
+std::vector<float> GoldenSequence::append(const GoldenTokens& tokens, bool all_rows, const ForwardHooks& hooks,
+                                          Recording* recording) {
+  const auto accepted = static_cast<int32_t>(tokens.ids.size());
+  std::vector<int32_t> samples(all_rows ? tokens.ids.size() : size_t{1});
+  std::iota(samples.begin(), samples.end(), all_rows ? 0 : accepted - 1);
   const StepSequence sequence{.slot = 0,
                               .start = static_cast<int32_t>(length_),
-                              .tokens = tokens,
-                              .dead = dead,
+                              .tokens = tokens.ids,
+                              .dead = tokens.dead,
+                              .image_rows = tokens.image_rows,
                               .blocks = blocks_,
                               .sample_tokens = samples};
   const Step step = make_step(model_, state_, {&sequence, 1});
@@ -78,10 +89,26 @@ std::vector<float> GoldenSequence::append(std::span<const int32_t> tokens, std::
   std::vector<float> logits(samples.size() * static_cast<size_t>(model_.config().vocab_size));
   context_.ops->copy_out(context_, logits.data(), buffers_.logits.as<float>(),
                          static_cast<int64_t>(logits.size() * sizeof(float)));
-  const auto accepted = static_cast<int32_t>(tokens.size());
   commit(context_, model_, state_, step, buffers_, {&accepted, 1});
   length_ += accepted;
   return logits;
+}
+
+GoldenSequence::DraftBlock GoldenSequence::draft(int32_t anchor, std::span<const int32_t> tokens) {
+  if (draft_buffers_ == nullptr) draft_buffers_ = std::make_unique<DraftBuffers>(context_, model_, 1);
+  const DraftSequence sequence{.slot = 0, .length = static_cast<int32_t>(length_), .anchor = anchor};
+  DraftBlock block;
+  const auto choose = [&](size_t, int i, std::span<const float> logits) {
+    block.logits.insert(block.logits.end(), logits.begin(), logits.end());
+    const int32_t token = tokens[static_cast<size_t>(i)];
+    if (token < 0 || token >= model_.config().vocab_size) {
+      throw Error("draft", "expected tokens of the vocabulary, found " + std::to_string(token));
+    }
+    return token;
+  };
+  block.confidence =
+      mdi::draft(context_, model_, state_, {&sequence, 1}, buffers_, *draft_buffers_, choose).confidence[0];
+  return block;
 }
 
 std::vector<float> GoldenSequence::window(int layer) const {

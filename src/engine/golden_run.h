@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/tensor.h"
+#include "model/draft.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "model/state.h"
@@ -40,19 +42,32 @@ class Recording {
 
 std::string layer_name(int layer, std::string_view name);  // "layers.3.out"
 
+// Tokens of a prompt, as StepSequence takes them.
+struct GoldenTokens {
+  std::span<const int32_t> ids;
+  std::span<const uint8_t> dead = {};
+  std::span<const bf16> image_rows = {};
+};
+
 // One sequence with a state of its own, from position 0 on.
 class GoldenSequence {
  public:
   // Room for `tokens` tokens, of which one step takes at most max_rows.
   GoldenSequence(Context& context, const Model& model, int64_t tokens, int64_t max_rows);
 
-  // Appends the tokens (dead: empty, or a flag each) in one step and commits them. Logits [tokens, vocab] of every row,
-  // or of the last one alone.
-  std::vector<float> append(std::span<const int32_t> tokens, std::span<const uint8_t> dead, bool all_rows,
-                            const ForwardHooks& hooks, Recording* recording);
+  // Appends the tokens in one step and commits them. Logits [tokens, vocab] of every row, or of the last one alone.
+  std::vector<float> append(const GoldenTokens& tokens, bool all_rows, const ForwardHooks& hooks, Recording* recording);
+
+  // Drafts one block from `anchor`, the token behind the last one; the chain is led along `tokens`, one for each row of
+  // the block, whatever the logits say. Logits [block, vocab] and confidence [block]. The state does not change.
+  struct DraftBlock {
+    std::vector<float> logits, confidence;
+  };
+  DraftBlock draft(int32_t anchor, std::span<const int32_t> tokens);
 
   int64_t length() const { return length_; }
-  // The ring of a layer, dequantised, [window, head_dim]: slot = position mod window.
+  // The ring of a layer or of a draft stage (n_layers + stage), dequantised, [window, head_dim]: slot = position mod
+  // window.
   std::vector<float> window(int layer) const;
   // Compressed rows and index keys of a KV source, dequantised, [rows, head_dim] and [rows, key_dim].
   std::vector<float> compressed_rows(int source) const;
@@ -67,6 +82,7 @@ class GoldenSequence {
   const Model& model_;
   StatePools state_;
   StepBuffers buffers_;
+  std::unique_ptr<DraftBuffers> draft_buffers_;
   std::vector<int32_t> blocks_;
   int64_t length_ = 0;
 };

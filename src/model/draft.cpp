@@ -78,7 +78,7 @@ Drafts draft(Context& context, const Model& model, const StatePools& state, std:
   upload_step(context, step, buffers);
   Pass p = start_pass(context, model, state, buffers);
   p.whole_block = true;
-  embed(p, nullptr, nullptr);
+  embed(p);
   for (int s = 0; s < model.draft_stages(); ++s) {
     context.layer = c.n_layers + s;
     layer_forward(p, context.layer);

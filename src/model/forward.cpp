@@ -13,7 +13,7 @@ void forward(Context& context, const Model& model, const StatePools& state, cons
   upload_step(context, step, buffers);
   const Pass p = start_pass(context, model, state, buffers);
   context.layer = -1;
-  embed(p, hooks.override_rows, hooks.override_of);
+  embed(p);
   p.show_stream("embed_out");  // all copies are equal here
   for (int layer = 0; layer < p.config.n_layers; ++layer) {
     context.layer = layer;

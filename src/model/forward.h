@@ -12,13 +12,10 @@
 
 namespace mdi {
 
-// For tests and `mdi check`; both empty in service.
+// For tests and `mdi check`; empty in service.
 struct ForwardHooks {
   // Called before each layer; may overwrite buffers.h and buffers.pre of the step's rows.
   std::function<void(int layer, StepBuffers& buffers)> before_layer;
-  // Rows [T, dim] that replace the embedding of tokens (image features): device memory, and -1 or an index per token.
-  const bf16* override_rows = nullptr;
-  const int32_t* override_of = nullptr;
 };
 
 // Leaves logits of the step's sample rows in buffers.logits [samples, vocab], and the means of the copies at the draft

@@ -216,13 +216,13 @@ void keep_main_hidden(const Pass& p, int layer) {
 
 }  // namespace
 
-void embed(const Pass& p, const bf16* override_rows, const int32_t* override_of) {
+void embed(const Pass& p) {
   p.ops().embed(p.context, p.step,
                 {.dim = p.config.dim,
                  .hc = p.config.hc_mult,
                  .table = p.model.weights.embed,
-                 .override_rows = override_rows,
-                 .override_of = override_of,
+                 .override_rows = p.buffers.image_rows.as<bf16>(),
+                 .override_of = p.buffers.image_row,
                  .h = p.buffers.h.as<bf16>(),
                  .pre = p.buffers.pre.as<float>()});
 }

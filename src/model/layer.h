@@ -6,8 +6,8 @@
 
 namespace mdi {
 
-// buffers.h and buffers.pre of the step's rows from their tokens, or from the rows that replace them (ops.h EmbedArgs).
-void embed(const Pass& p, const bf16* override_rows, const int32_t* override_of);
+// buffers.h and buffers.pre of the step's rows from their tokens, or from the rows of an image.
+void embed(const Pass& p);
 
 // Works on buffers.h and buffers.pre of the step's rows.
 void layer_forward(const Pass& p, int layer);

@@ -27,6 +27,12 @@ void check_sequence(const Model& model, const StatePools& state, const StepSeque
     }
   }
   if (!s.dead.empty() && s.dead.size() != s.tokens.size()) throw Error(where, "one image flag a token is needed");
+  const auto flagged = std::count_if(s.dead.begin(), s.dead.end(), [](uint8_t flag) { return flag != 0; });
+  if (flagged > 0 && !c.has_vision) throw Error(where, "the model takes text only, found tokens of an image");
+  if (static_cast<int64_t>(s.image_rows.size()) != int64_t{flagged} * c.dim) {
+    throw Error(where, "expected a row of " + std::to_string(c.dim) + " values for each of " + std::to_string(flagged) +
+                           " image tokens, found " + std::to_string(s.image_rows.size()) + " values");
+  }
   const int64_t needed = blocks_for(length);
   if (static_cast<int64_t>(s.blocks.size()) < needed) {
     throw Error(where, std::to_string(length) + " tokens need " + std::to_string(needed) + " blocks, the table has " +
@@ -52,6 +58,7 @@ Step make_step(const Model& model, const StatePools& state, std::span<const Step
     const auto length = int64_t{s.start} + static_cast<int64_t>(s.tokens.size());
     step.max_blocks = std::max(step.max_blocks, static_cast<int32_t>(blocks_for(length)));
   }
+  int32_t images = 0;
   for (const StepSequence& s : sequences) {
     const int32_t first = step.rows();
     const auto count = static_cast<int32_t>(s.tokens.size());
@@ -60,8 +67,11 @@ Step make_step(const Model& model, const StatePools& state, std::span<const Step
       step.token.push_back(s.tokens[static_cast<size_t>(i)]);
       step.position.push_back(s.start + i);
       step.seq_of_row.push_back(index);
-      step.dead.push_back(s.dead.empty() ? 0 : s.dead[static_cast<size_t>(i)]);
+      const bool image = !s.dead.empty() && s.dead[static_cast<size_t>(i)] != 0;
+      step.dead.push_back(image ? 1 : 0);
+      step.image_row.push_back(image ? images++ : -1);
     }
+    step.image_rows.insert(step.image_rows.end(), s.image_rows.begin(), s.image_rows.end());
     for (int32_t i : s.sample_tokens) {
       if (i < 0 || i >= count) throw Error("step", "sample row " + std::to_string(i) + " is not a new token");
       step.sample_rows.push_back(first + i);
@@ -75,6 +85,7 @@ Step make_step(const Model& model, const StatePools& state, std::span<const Step
     step.block_table.insert(step.block_table.end(), s.blocks.begin(), s.blocks.begin() + static_cast<ptrdiff_t>(used));
     step.block_table.resize(step.seq_slot.size() * static_cast<size_t>(step.max_blocks), -1);
   }
+  if (images == 0) step.image_row.clear();
   return step;
 }
 
@@ -88,8 +99,9 @@ StepBuffers::StepBuffers(Context& context, const Model& model, int32_t rows, int
   const auto make = [&context](int64_t elements, size_t size) {
     return DeviceBuffer(context, elements * static_cast<int64_t>(size));
   };
-  const int64_t row_arrays = t * (4 + 4 + 4 + 1) + 4;
+  const int64_t row_arrays = t * (4 + 4 + 4 + 4 + 1) + 4;
   step_data = make(row_arrays + int64_t{sequences} * (5 + int64_t{blocks}) * 4 + int64_t{samples} * 4 + 64, 1);
+  image_rows = make(c.has_vision ? t * c.dim : 0, sizeof(bf16));
   h = make(t * hc * c.dim, sizeof(bf16));
   pre = make(t * hc, sizeof(float));
   pre_attn = make(t * hc, sizeof(float));
@@ -165,6 +177,7 @@ void upload_step(Context& context, const Step& step, StepBuffers& buffers) {
   const size_t seq_floor = put(step.seq_floor);
   const size_t block_table = put(step.block_table);
   const size_t sample_rows = put(step.sample_rows);
+  const size_t image_row = put(step.image_row);
   const size_t dead = put(step.dead);
   auto* base = buffers.step_data.as<std::byte>();
   context.ops->copy_in(context, base, host.data(), static_cast<int64_t>(host.size()));
@@ -183,6 +196,9 @@ void upload_step(Context& context, const Step& step, StepBuffers& buffers) {
                   .block_table = ints(block_table),
                   .max_blocks = step.max_blocks};
   buffers.sample_rows = ints(sample_rows);
+  buffers.image_row = step.image_row.empty() ? nullptr : ints(image_row);
+  context.ops->copy_in(context, buffers.image_rows.as<bf16>(), step.image_rows.data(),
+                       static_cast<int64_t>(step.image_rows.size() * sizeof(bf16)));
 }
 
 }  // namespace mdi

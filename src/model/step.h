@@ -16,7 +16,9 @@ struct StepSequence {
   int32_t slot = 0;
   int32_t start = 0;
   std::span<const int32_t> tokens;
-  std::span<const uint8_t> dead;           // empty: none; else one flag a token, 1 inside an image span
+  std::span<const uint8_t> dead;  // empty: none; else one flag a token, 1 inside an image span
+  // What the flagged tokens are embedded as, in their order: [flagged, dim] (features and delimiters, vision.md 4).
+  std::span<const bf16> image_rows = {};
   std::span<const int32_t> blocks;         // block table, at least blocks_for(start + tokens)
   std::span<const int32_t> sample_tokens;  // indices into `tokens` whose logits are wanted, ascending
 };
@@ -24,6 +26,8 @@ struct StepSequence {
 struct Step {
   std::vector<int32_t> token, position, seq_of_row;
   std::vector<uint8_t> dead;
+  std::vector<int32_t> image_row;  // [T] the row of image_rows that a token is embedded as, or -1; empty without images
+  std::vector<bf16> image_rows;    // [images' tokens, dim]
   std::vector<int32_t> seq_slot, seq_start, seq_row, seq_count, seq_floor, block_table;
   std::vector<int32_t> sample_rows;
   int32_t max_blocks = 0;
@@ -33,8 +37,9 @@ struct Step {
   int32_t samples() const { return static_cast<int32_t>(sample_rows.size()); }
 };
 
-// Throws mdi::Error for a token outside the vocabulary, a length past max_position_embeddings, a slot or block outside
-// the pools, a block table that is too short, and a slot that occurs twice.
+// Throws mdi::Error for a token outside the vocabulary, image rows that are not as many as the flagged tokens, a length
+// past max_position_embeddings, a slot or block outside the pools, a block table that is too short, and a slot that
+// occurs twice.
 Step make_step(const Model& model, const StatePools& state, std::span<const StepSequence> sequences);
 
 // Everything that forward writes besides cache rows that nobody sees yet. Sized once for max_rows and max_samples.
@@ -44,6 +49,7 @@ struct StepBuffers {
 
   int32_t max_rows, max_samples, max_sequences, max_blocks;
   DeviceBuffer step_data;                       // the arrays of StepView
+  DeviceBuffer image_rows;                      // [T, dim], of models that take images
   DeviceBuffer h, pre, pre_attn, post, comb;    // stream [T, hc, dim] and mixes
   DeviceBuffer x, y;                            // sublayer input and output [T, dim]
   DeviceBuffer qr, q, o;                        // attention
@@ -68,6 +74,7 @@ struct StepBuffers {
 
   StepView view;  // of the step that was uploaded last
   const int32_t* sample_rows = nullptr;
+  const int32_t* image_row = nullptr;  // [T], null: the step has no images
 };
 
 // Copies the step's arrays to the device and points buffers.view at them.
