@@ -29,8 +29,8 @@ fs::path without_trailing_slash(const fs::path& dir) {
 
 // The file names that a checkpoint folder is made of. `replace` removes nothing else, whatever DIR is.
 bool is_checkpoint_file(const std::string& name) {
-  return name == "config.json" || name == "engram_token_map.json" || name == "model.safetensors.index.json" ||
-         (name.starts_with("model") && name.ends_with(".safetensors"));
+  return name == "config.json" || name == "engram_token_map.json" || name == "tokenizer.json" ||
+         name == "model.safetensors.index.json" || (name.starts_with("model") && name.ends_with(".safetensors"));
 }
 
 void check_replaceable(const fs::path& dir) {
@@ -53,7 +53,7 @@ void sync_folder(const fs::path& dir) {
 
 }  // namespace
 
-StagingDir::StagingDir(fs::path dir, bool replace) : dir_(without_trailing_slash(dir)), replace_(replace) {
+StagingDir::StagingDir(const fs::path& dir, bool replace) : dir_(without_trailing_slash(dir)), replace_(replace) {
   partial_ = dir_;
   partial_ += ".partial";
   try {
@@ -75,7 +75,7 @@ StagingDir::StagingDir(fs::path dir, bool replace) : dir_(without_trailing_slash
     }
     // The lock is worth something only on the folder that the name means now: the process that had it may just have
     // renamed it.
-    struct stat locked {}, named {};
+    struct stat locked = {}, named = {};
     if (::fstat(lock_, &locked) != 0 || ::stat(partial_.c_str(), &named) != 0 || locked.st_ino != named.st_ino ||
         locked.st_dev != named.st_dev) {
       throw Error(partial_.string(), "another process is writing this folder now");

@@ -12,7 +12,7 @@ class StagingDir {
  public:
   // Throws mdi::Error when DIR is not empty and `replace` is false, when `replace` would remove anything but a
   // checkpoint's files, or when another process is writing the same DIR now.
-  StagingDir(std::filesystem::path dir, bool replace);
+  StagingDir(const std::filesystem::path& dir, bool replace);
   ~StagingDir();
   StagingDir(const StagingDir&) = delete;
   StagingDir& operator=(const StagingDir&) = delete;

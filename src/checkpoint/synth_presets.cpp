@@ -259,7 +259,7 @@ void apply_overrides(ModelConfig& c, const ShapeOverrides& o) {
   if (o.layers) set_layers(c, checked("--layers", *o.layers, 1, 1024));
   if (o.draft_layers) {
     c.n_mtp_layers = checked("--draft-layers", *o.draft_layers, 0, 64);
-    c.compress_ratios.resize(static_cast<size_t>(c.n_layers + c.n_mtp_layers), 0);
+    c.compress_ratios.resize(static_cast<size_t>(c.n_layers) + static_cast<size_t>(c.n_mtp_layers), 0);
   }
   if (o.experts) c.n_routed_experts = checked("--experts", *o.experts, c.n_activated_experts, 4096);
   if (o.draft_experts) {
