@@ -1,6 +1,8 @@
 #include "kernels/cuda/context.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 namespace mdi {
 
@@ -26,6 +28,20 @@ void launched(CudaContext& context, const std::string& what, const char* file, i
   cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess && context.synchronous) status = cudaStreamSynchronize(context.stream);
   if (status != cudaSuccess) fail(status, what, file, line);
+}
+
+void tap(CudaContext& context, std::string_view name, DType dtype, const void* device,
+         std::initializer_list<int64_t> shape) {
+  if (!context.tap) return;
+  TensorView view{.data = nullptr, .dtype = dtype, .rank = static_cast<int>(shape.size()), .shape = {}};
+  std::copy(shape.begin(), shape.end(), view.shape.begin());
+  std::vector<std::byte> host(view.bytes());
+  if (!host.empty()) {
+    MDI_CUDA(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, context.stream));
+    MDI_CUDA(cudaStreamSynchronize(context.stream));
+  }
+  view.data = host.data();
+  context.tap(name, context.layer, view);
 }
 
 }  // namespace cuda

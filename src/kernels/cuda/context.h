@@ -4,8 +4,10 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/cuda/cuda_error.h"
 #include "kernels/ops.h"
@@ -63,6 +65,10 @@ struct WorkspaceScope {
 };
 
 void launched(CudaContext& context, const std::string& what, const char* file, int line);
+
+// Shows a device array to the context's tap, if it has one; waits for the stream then.
+void tap(CudaContext& context, std::string_view name, DType dtype, const void* device,
+         std::initializer_list<int64_t> shape);
 
 }  // namespace cuda
 }  // namespace mdi

@@ -1,0 +1,118 @@
+// The CUDA backend's table of operations and its context.
+#include <cstring>
+#include <string>
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/stages.h"
+
+namespace mdi {
+
+namespace {
+
+void* allocate(Context& base, int64_t bytes) {
+  CudaContext& context = cuda::cuda(base);
+  void* p = nullptr;
+  // One byte at least, so that an empty array has an address like any other.
+  const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
+  const cudaError_t status = cudaMalloc(&p, size);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw Error("device memory", "cannot allocate " + std::to_string(bytes) + " bytes, " + std::to_string(free) +
+                                     " of " + std::to_string(total) + " are free");
+  }
+  MDI_CUDA(status);
+  MDI_CUDA(cudaMemsetAsync(p, 0, size, context.stream));
+  return p;
+}
+
+void release(Context& base, void* p) {
+  if (p == nullptr) return;
+  // Waits for the device, so that nothing in flight loses its memory.
+  cudaStreamSynchronize(cuda::cuda(base).stream);
+  cudaFree(p);
+}
+
+// Both copies return when the host's array may be used again. A copy from ordinary memory is staged before the call
+// returns, so that it does not have to wait for the stream; one from pinned memory is not.
+void copy_in(Context& base, void* device, const void* host, int64_t bytes) {
+  if (bytes <= 0) return;
+  cudaStream_t stream = cuda::cuda(base).stream;
+  MDI_CUDA(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+  cudaPointerAttributes attributes{};
+  MDI_CUDA(cudaPointerGetAttributes(&attributes, host));
+  if (attributes.type != cudaMemoryTypeUnregistered) MDI_CUDA(cudaStreamSynchronize(stream));
+}
+
+void copy_out(Context& base, void* host, const void* device, int64_t bytes) {
+  if (bytes <= 0) return;
+  cudaStream_t stream = cuda::cuda(base).stream;
+  MDI_CUDA(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream));
+  MDI_CUDA(cudaStreamSynchronize(stream));
+}
+
+constexpr Ops kOps = {
+    .name = "cuda",
+    .allocate = allocate,
+    .release = release,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .embed = cuda::embed,
+    .engram_hash = cuda::engram_hash,
+    .engram = cuda::engram,
+    .hc_collapse = cuda::hc_collapse,
+    .hc_expand = cuda::hc_expand,
+    .attention_input = cuda::attention_input,
+    .compress = cuda::compress,
+    .index_select = cuda::index_select,
+    .sparse_attention = cuda::sparse_attention,
+    .attention_output = cuda::attention_output,
+    .route = cuda::route,
+    .routed_experts = cuda::routed_experts,
+    .shared_expert = cuda::shared_expert,
+    .mean_copies = cuda::mean_copies,
+    .head = cuda::head,
+    .linear_norm = cuda::linear_norm,
+    .window_rows = cuda::window_rows,
+    .markov = cuda::markov,
+    .commit_ring = cuda::commit_ring,
+    .commit_pending = cuda::commit_pending,
+    .commit_history = cuda::commit_history,
+    .vision_linear = nullptr,
+    .vision_norm = nullptr,
+    .vision_attention = nullptr,
+    .vision_gate = nullptr,
+    .vision_windows = nullptr,
+};
+
+}  // namespace
+
+std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes) {
+  const std::string where = "GPU " + std::to_string(device);
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    throw Error(where, std::string("expected a GPU that the driver offers, found none") +
+                           (status == cudaSuccess ? "" : std::string(" (") + cudaGetErrorString(status) + ")"));
+  }
+  if (device < 0 || device >= count) throw Error(where, "this machine has " + std::to_string(count));
+  cudaDeviceProp properties{};
+  MDI_CUDA(cudaGetDeviceProperties(&properties, device));
+  if (properties.major != 9 || properties.minor != 0) {
+    throw Error(where, std::string("expected compute capability 9.0 (H100, H200), found ") + properties.name +
+                           " with " + std::to_string(properties.major) + "." + std::to_string(properties.minor));
+  }
+  MDI_CUDA(cudaSetDevice(device));
+  size_t free = 0, total = 0;
+  MDI_CUDA(cudaMemGetInfo(&free, &total));
+  if (static_cast<int64_t>(free) < workspace_bytes) {
+    throw Error(where, "expected " + std::to_string(workspace_bytes) + " bytes for the workspace, " +
+                           std::to_string(free) + " of " + std::to_string(total) + " are free");
+  }
+  auto context = std::make_unique<CudaContext>(device, workspace_bytes);
+  context->ops = &kOps;
+  return context;
+}
+
+}  // namespace mdi
