@@ -120,7 +120,7 @@ void check_folder(const fs::path& dir, int threads, Report& report) {
     const std::string prefix = prefix_of(name);
     if (!report.may_want(prefix)) continue;
     check_ops(dir / name / "ops.safetensors", dir / name / "params.json", prefix, context->pool, report);
-    if (fs::exists(dir / name / "image_grid.json")) report.skip(prefix + "image_grid", "the vision tower is not built");
+    if (fs::exists(dir / name / "image_grid.json")) check_image_grid(dir / name / "image_grid.json", prefix, report);
   }
   for (const fs::path& name : contents.checkpoints) {
     const std::string prefix = prefix_of(name);

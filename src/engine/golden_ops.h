@@ -16,6 +16,9 @@ namespace mdi::golden {
 void check_ops(const std::filesystem::path& tensors, const std::filesystem::path& parameters, const std::string& folder,
                ThreadPool& pool, Report& report);
 
+// image_grid.json: image sizes and the grids that follow, exact; sizes that the reference rejects must be refused.
+void check_image_grid(const std::filesystem::path& file, const std::string& folder, Report& report);
+
 // The cases of one operator each; golden_ops.cpp has the table of names.
 void check_act_quant(const OpsCase& c);
 void check_fp4_quant_e8m0(const OpsCase& c);
@@ -35,6 +38,8 @@ void check_select_candidates(const OpsCase& c);
 void check_compress_index(const OpsCase& c);
 void check_engram_hash(const OpsCase& c);
 void check_engram(const OpsCase& c);
+void check_markov_head(const OpsCase& c);
+void check_confidence_head(const OpsCase& c);
 
 // Rope parameters as params.json has them ({dim, original_seq_len, theta, ...}), checked. Throws mdi::Error.
 std::vector<float> rope_table_of(const OpsCase& c);
