@@ -69,6 +69,8 @@ Bounds whole_model_bounds(Kind kind) {
     case Kind::kSublayer:
     case Kind::kFp4Rows:
       return {1.5e-1, 4e-1, 8};
+    case Kind::kConfidence:
+      return {1e-1, 2e-1, 1.5};
     case Kind::kScores:
       return {2.5e-1, 5e-1, 8};
   }
@@ -91,6 +93,7 @@ Bounds fed_layer_bounds(Kind kind) {
       return {1e-2, 2e-1, 4};
     case Kind::kFp4Rows:
     case Kind::kScores:
+    case Kind::kConfidence:
       return {1e-2, 1e-1, 4};
   }
   return {0, 0, 0};

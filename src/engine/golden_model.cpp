@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/engram_token_map.h"
 #include "core/error.h"
+#include "engine/golden_images.h"
 #include "engine/golden_prompt.h"
 #include "model/model.h"
 
@@ -25,13 +26,6 @@ Model load(const fs::path& dir) {
   return load_model(std::move(checkpoint), std::move(token_map));
 }
 
-// The image path by itself: one line an image.
-void skip_images(const GoldenFile& file, const std::string& prefix, Report& report) {
-  std::set<std::string> images;
-  for (const std::string& name : file.names()) images.insert(name.substr(0, name.find('.')));
-  for (const std::string& image : images) report.skip(prefix + image, "the vision tower is not built");
-}
-
 void check_file(const fs::path& path, const std::string& prefix, Context& context, const Model& model,
                 const TwoRuns& two_runs, Report& report) {
   const std::string name = path.filename().string();
@@ -40,9 +34,9 @@ void check_file(const fs::path& path, const std::string& prefix, Context& contex
   try {
     GoldenFile file(path, name);
     if (file.has("input.tokens")) {
-      check_prompt({context, model, file, two_runs, report, name, inner});
+      check_prompt({context, model, file, two_runs, report, path.parent_path().parent_path(), name, inner});
     } else if (file.has("image0.grid")) {
-      skip_images(file, inner, report);
+      check_images(context, model, path.parent_path().parent_path(), file, inner, report);
     } else {
       report.skip(inner + "*", "neither a prompt nor images: there is no input.tokens and no image0.grid");
     }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,9 @@ struct Prompt {
   GoldenFile& file;
   const TwoRuns& two_runs;
   Report& report;
-  std::string file_name;  // "prompt0.safetensors": the key in two_runs.json
-  std::string prefix;     // "tiny-text/prompt0/", before the names of quantities
+  std::filesystem::path dir;  // of the checkpoint
+  std::string file_name;      // "prompt0.safetensors": the key in two_runs.json
+  std::string prefix;         // "tiny-text/prompt0/", before the names of quantities
 };
 
 // Runs what the file holds and reports every tensor of it, compared or skipped with the reason.
@@ -57,6 +59,15 @@ void check_layer_values(const Prompt& prompt, const Phase& phase);
 void check_selections(const Prompt& prompt, const Phase& phase);
 // Window rings, compressed rows, index keys, unfinished pairs, as they stand after the prompt.
 void check_state(const Prompt& prompt, const Phase& phase, const GoldenSequence& sequence);
+
+// One window ring, stored under `name`, against that of a layer (or draft stage).
+void check_ring(const Prompt& prompt, const Phase& phase, const std::string& name, const GoldenSequence& sequence,
+                int layer);
+
+// How far the logit of a token lies behind the largest; infinity when it is not of the vocabulary.
+double behind(const float* logits, int64_t vocab, int64_t token);
+// Stored tokens that need not be the largest, but not far behind it.
+void report_tokens(const Prompt& prompt, const std::string& name, const std::vector<double>& gaps, TokenMargin margin);
 
 // The stored tensor of this name, or of this layer, as a quantity of the phase. Returns false when none is stored.
 bool compare_stored(const Prompt& prompt, const Phase& phase, const std::string& name, const TensorView& found,

@@ -25,18 +25,21 @@ std::vector<float> stored_slots(const std::vector<float>& ring, const TensorView
 
 }  // namespace
 
+void check_ring(const Prompt& p, const Phase& phase, const std::string& name, const GoldenSequence& sequence,
+                int layer) {
+  if (!p.file.has(phase.stored + name)) return;
+  guarded(p, phase, name, [&] {
+    const TensorView stored = p.file.get(phase.stored + name, DType::kBF16, {kAnySize, p.model.config().head_dim});
+    const std::vector<float> rows = stored_slots(sequence.window(layer), stored, sequence.length());
+    compare_stored(p, phase, name, view(rows), Kind::kFp8Rows);
+  });
+}
+
 void check_state(const Prompt& p, const Phase& phase, const GoldenSequence& sequence) {
   const ModelConfig& c = p.model.config();
   for (int layer = 0; layer < c.n_layers; ++layer) {
     if (!phase.whole() && !phase.fed[static_cast<size_t>(layer)]) continue;
-    const std::string ring = layer_name(layer, "window_kv");
-    if (p.file.has(phase.stored + ring)) {
-      guarded(p, phase, ring, [&] {
-        const TensorView stored = p.file.get(phase.stored + ring, DType::kBF16, {kAnySize, c.head_dim});
-        const std::vector<float> rows = stored_slots(sequence.window(layer), stored, sequence.length());
-        compare_stored(p, phase, ring, view(rows), Kind::kFp8Rows);
-      });
-    }
+    check_ring(p, phase, layer_name(layer, "window_kv"), sequence, layer);
     if (!c.is_kv_source(layer)) continue;
     const int source = p.model.source_index(layer);
     compare_stored(p, phase, layer_name(layer, "compressed_kv"), view(sequence.compressed_rows(source)),

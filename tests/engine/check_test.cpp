@@ -157,7 +157,7 @@ fs::path linked_checkpoint(const Scratch& scratch, const char* checkpoint, const
 TEST(Check, ADamagedExpectationOfAPromptFails) {
   const Scratch scratch;
   // Tensor, and the part of the check that must notice.
-  const std::array<std::pair<const char*, const char*>, 16> cases = {{
+  const std::array<std::pair<const char*, const char*>, 19> cases = {{
       {"prefill.embed_out", "prefill."},
       {"prefill.logits", "prefill."},
       {"prefill.next_token", "prefill."},
@@ -173,6 +173,9 @@ TEST(Check, ADamagedExpectationOfAPromptFails) {
       {"prefill.layers.2.index_k", "fed."},
       {"prefill.layers.6.window_kv", "fed."},
       {"decode.logits", "decode."},
+      {"dspark.logits", "dspark."},
+      {"dspark.confidence", "dspark."},
+      {"dspark.prefill.stage1.window_kv", "dspark."},
       {"greedy.tokens", "greedy."},
   }};
   for (const auto& [tensor, part] : cases) {
@@ -180,6 +183,16 @@ TEST(Check, ADamagedExpectationOfAPromptFails) {
     damage(dir / "expected/prompt2.safetensors", tensor);
     const Report report = check(dir, {"prompt2/" + std::string(part)});
     EXPECT_GT(report.count(Verdict::kFail), 0) << tensor;
+  }
+}
+
+TEST(Check, ADamagedExpectationOfAnImageFails) {
+  const Scratch scratch;
+  for (const char* part : {"rgb", "grid", "prepared_rgb", "patches", "patch_embed", "vit_out", "aligner_out"}) {
+    const fs::path dir = linked_checkpoint(scratch, "tiny-vision", "vision");
+    damage(dir / "expected/vision.safetensors", std::string("image0.") + part);
+    const Report report = check(dir, {"vision/image0"});
+    EXPECT_NE(failures(report).find(std::string("vision/image0.") + part), std::string::npos) << failures(report);
   }
 }
 
