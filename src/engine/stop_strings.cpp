@@ -12,11 +12,17 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
 std::string StopStrings::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
-  size_t end = std::string::npos;
-  for (const std::string& stop : stops_) end = std::min(end, held_.find(stop));
-  if (end != std::string::npos) {
+  // The stop that is complete first counts, wherever the text was cut.
+  size_t complete = std::string::npos, begin = 0;
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at == std::string::npos || at + stop.size() >= complete) continue;
+    complete = at + stop.size();
+    begin = at;
+  }
+  if (complete != std::string::npos) {
     stopped_ = true;
-    std::string shown = held_.substr(0, end);
+    std::string shown = held_.substr(0, begin);
     held_.clear();
     return shown;
   }
