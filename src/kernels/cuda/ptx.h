@@ -1,6 +1,6 @@
-// The instructions of sm_90a that have no C++ spelling: barriers in shared memory, bulk tensor copies, matrix fragments,
-// register budgets and the frame of warpgroup products (their forms are in wgmma.h). One line of assembly a function;
-// what an instruction does is said by the PTX manual, what is said here is what a caller must know.
+// The instructions of sm_90a that have no C++ spelling: barriers in shared memory, bulk tensor copies, matrix
+// fragments, register budgets and the frame of warpgroup products (their forms are in wgmma.h). One line of assembly a
+// function; what an instruction does is said by the PTX manual, what is said here is what a caller must know.
 #pragma once
 
 #include <cuda.h>
@@ -73,7 +73,7 @@ __device__ inline void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- register budgets, for whole warpgroups --------------------------------------------------------------------------
+// ---- register budgets, for whole warpgroups -------------------------------------------------------------------------
 template <int kRegisters>
 __device__ inline void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -107,7 +107,7 @@ __device__ inline void store_matrices_transposed(uint32_t shared, uint32_t a, ui
                : "memory");
 }
 
-// ---- the frame of warpgroup products ----------------------------------------------------------------------------------
+// ---- the frame of warpgroup products --------------------------------------------------------------------------------
 // Before the first product of a batch, and whenever registers of operands or accumulators were written since.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

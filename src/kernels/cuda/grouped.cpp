@@ -1,0 +1,48 @@
+#include "kernels/cuda/grouped.h"
+
+#include "core/error.h"
+
+namespace mdi::cuda {
+
+template <WeightKind kKind, Epilogue kEpilogue>
+void launch_grouped(CudaContext& context, const GroupedProduct& product);  // grouped_<storage>.cu
+
+bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k) {
+  switch (kind) {
+    case WeightKind::kE4M3:
+      return epilogue != Epilogue::kF32 && n % 32 == 0 && k % 256 == 0;
+    case WeightKind::kE2M1:
+      return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kSwiglu) && n % 32 == 0 && k % 256 == 0;
+    case WeightKind::kBF16:
+      return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kF32) && n % 8 == 0 && k % 8 == 0;
+    default:
+      return false;
+  }
+}
+
+void grouped_product(CudaContext& context, const GroupedProduct& g) {
+  if (g.x_rows == 0) return;
+  const WeightKind kind = g.weight[0].kind;
+  // A tile has one set of input columns.
+  const bool columns_fit = g.n_per_column_group % 128 == 0;
+  if (!columns_fit || !fits_tensor_copies(kind, g.epilogue, g.weight[0].n, g.weight[0].k)) {
+    plain_product(context, g);
+  } else if (kind == WeightKind::kE4M3) {
+    switch (g.epilogue) {
+      case Epilogue::kAdd:
+        return launch_grouped<WeightKind::kE4M3, Epilogue::kAdd>(context, g);
+      case Epilogue::kSwiglu:
+        return launch_grouped<WeightKind::kE4M3, Epilogue::kSwiglu>(context, g);
+      default:
+        return launch_grouped<WeightKind::kE4M3, Epilogue::kBF16>(context, g);
+    }
+  } else if (kind == WeightKind::kE2M1) {
+    if (g.epilogue == Epilogue::kSwiglu) return launch_grouped<WeightKind::kE2M1, Epilogue::kSwiglu>(context, g);
+    launch_grouped<WeightKind::kE2M1, Epilogue::kBF16>(context, g);
+  } else {
+    if (g.epilogue == Epilogue::kF32) return launch_grouped<WeightKind::kBF16, Epilogue::kF32>(context, g);
+    launch_grouped<WeightKind::kBF16, Epilogue::kBF16>(context, g);
+  }
+}
+
+}  // namespace mdi::cuda
