@@ -264,6 +264,7 @@ struct RouteArgs {
 // before w2 (7). Experts [first, first + count) are local; others contribute nothing.
 struct RoutedExpertsArgs {
   int32_t topk = 0, first = 0, count = 0;
+  int32_t experts_total = 0;  // of all ranks, to guess how many rows a local one gets (0: count): speed, not results
   float swiglu_limit = 0;
   const bf16* x = nullptr;                 // [T, dim]
   const int32_t* index = nullptr;          // [T, topk]
