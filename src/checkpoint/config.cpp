@@ -246,7 +246,7 @@ ModelConfig parse_config(std::string_view text, std::string_view where) {
   if (!nested && top.find("dim") == nullptr) {
     throw Error(where, "key 'text_config' is missing (and so is 'dim' of the flat form)");
   }
-  const ModelConfig config = nested ? read_nested(top) : read_flat(top);
+  ModelConfig config = nested ? read_nested(top) : read_flat(top);
   check_config(config, nested ? ConfigForm::kNested : ConfigForm::kFlat, where);
   return config;
 }
