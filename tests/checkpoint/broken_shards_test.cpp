@@ -227,14 +227,14 @@ TEST(BrokenCheckpoint, FlippedHeaderBitsAreSeen) {
   uint64_t length = 0;
   std::memcpy(&length, good.data(), 8);
   int opened = 0;
-  for (size_t bit = 0; bit < 8 * (8 + length); bit += 5) {  // of every byte one bit or two
+  for (size_t bit = 0; bit < 8 * (8 + length); bit += 23) {  // every third byte, each bit in turn
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
     if (error_of([&] { parse_safetensors(bad, "file"); }) != "(no error)") continue;
     write_file(dir.path() / kShard3, bad);
     if (error_of([&] { Checkpoint::open(dir.path()); }) == "(no error)") ++opened;
   }
-  EXPECT_LE(opened, 2 * 8);
+  EXPECT_LE(opened, 8);
 }
 
 }  // namespace
