@@ -203,7 +203,7 @@ std::string random_answer(std::mt19937& random) {
 
 TEST(ChatParser, TextIsTheSameAtEverySplitAndABeginningAtEveryCut) {
   std::mt19937 random(3);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const std::string text = random_answer(random);
     const bool reasoning = random() % 2 == 0;
     const ChatReply whole = reply_of(text, reasoning);
