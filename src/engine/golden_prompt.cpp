@@ -142,8 +142,8 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   const ModelConfig& c = p.model.config();
   const auto n = static_cast<int64_t>(in.tokens.size());
   std::vector<int32_t> next;
-  if (p.file.has("decode.tokens") && p.report.may_want(p.prefix + "decode."))
-    next = read_tokens(p.file, "decode.tokens");
+  const bool steps_wanted = p.report.may_want(p.prefix + "decode.") || p.report.may_want(p.prefix + "dspark.");
+  if (steps_wanted && p.file.has("decode.tokens")) next = read_tokens(p.file, "decode.tokens");
   GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(next.size()), n);
 
   Recording prefill;
