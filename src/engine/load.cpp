@@ -27,10 +27,9 @@ std::vector<int32_t> engram_map_of(const std::filesystem::path& dir, const Model
   return std::move(map.ids);
 }
 
-LoadedModel load_for_cpu(const std::filesystem::path& dir, int threads) {
+Model load_model_of(const std::filesystem::path& dir, std::optional<Tokenizer>& tokenizer) {
   Checkpoint checkpoint = Checkpoint::open(dir);
   const ModelConfig& config = checkpoint.config();
-  std::optional<Tokenizer> tokenizer;
   const auto file = dir / "tokenizer.json";
   if (std::filesystem::exists(file)) {
     tokenizer = Tokenizer::load(file);
@@ -40,8 +39,20 @@ LoadedModel load_for_cpu(const std::filesystem::path& dir, int threads) {
     }
   }
   std::vector<int32_t> map = engram_map_of(dir, config, tokenizer);
-  Model model = load_model(std::move(checkpoint), std::move(map));
-  return {.context = make_cpu_context(threads), .model = std::move(model), .tokenizer = std::move(tokenizer)};
+  return load_model(std::move(checkpoint), std::move(map));
+}
+
+LoadedModel load_for_cpu(const std::filesystem::path& dir, int threads) {
+  std::optional<Tokenizer> tokenizer;
+  Model model = load_model_of(dir, tokenizer);
+  return {
+      .context = make_cpu_context(threads), .model = std::move(model), .tokenizer = std::move(tokenizer), .placed = {}};
+}
+
+LoadedModel load_for(const std::string& device, const std::filesystem::path& dir, int threads) {
+  if (device == "cuda") return load_for_cuda(dir);
+  if (device == "cpu") return load_for_cpu(dir, threads);
+  throw Error("device", "expected cpu or cuda, found '" + device + "'");
 }
 
 const Tokenizer& need_tokenizer(const LoadedModel& loaded, const char* what) {

@@ -88,7 +88,7 @@ constexpr Ops kOps = {
 
 }  // namespace
 
-std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes) {
+CudaDevice find_cuda_device(int device) {
   const std::string where = "GPU " + std::to_string(device);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -106,9 +106,15 @@ std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_byt
   MDI_CUDA(cudaSetDevice(device));
   size_t free = 0, total = 0;
   MDI_CUDA(cudaMemGetInfo(&free, &total));
-  if (static_cast<int64_t>(free) < workspace_bytes) {
-    throw Error(where, "expected " + std::to_string(workspace_bytes) + " bytes for the workspace, " +
-                           std::to_string(free) + " of " + std::to_string(total) + " are free");
+  return {properties.name, static_cast<int64_t>(total), static_cast<int64_t>(free)};
+}
+
+std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes) {
+  const CudaDevice found = find_cuda_device(device);
+  if (found.free < workspace_bytes) {
+    throw Error("GPU " + std::to_string(device), "expected " + std::to_string(workspace_bytes) +
+                                                     " bytes for the workspace, " + std::to_string(found.free) +
+                                                     " of " + std::to_string(found.total) + " are free");
   }
   auto context = std::make_unique<CudaContext>(device, workspace_bytes);
   context->ops = &kOps;

@@ -45,8 +45,15 @@ struct CudaContext : Context {
   ~CudaContext() override;
 };
 
-// Throws mdi::Error, before anything is allocated, when there is no GPU, its architecture is not 9.0, or its memory is
-// smaller than the workspace.
+struct CudaDevice {
+  std::string name;
+  int64_t total = 0, free = 0;  // bytes of memory
+};
+
+// Throws mdi::Error when there is no such GPU or its architecture is not 9.0.
+CudaDevice find_cuda_device(int device);
+
+// As find_cuda_device, and an error before anything is allocated when less memory is free than the workspace takes.
 std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes);
 
 namespace cuda {
