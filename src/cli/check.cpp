@@ -15,7 +15,7 @@ namespace mdi {
 namespace {
 
 struct Arguments {
-  std::string dir;
+  std::string dir, device = "cpu";
   std::vector<std::string> only;
   int threads = 1;  // golden checkpoints are so small that a second thread costs more than it does
   bool verbose = false, json = false;
@@ -32,7 +32,7 @@ void run(const Arguments& a) {
       std::fflush(stdout);
     };
   }
-  golden::check_folder(a.dir, a.threads, report);
+  golden::check_folder(a.dir, a.threads, report, a.device);
   if (a.json) {
     std::printf("%s\n", golden::report_json(report).c_str());
   } else {
@@ -52,6 +52,9 @@ void add_check(CLI::App& app) {
   cmd->add_option("DIR", a->dir, "Operator cases and checkpoints with expected/, or one checkpoint with expected/")
       ->required();
   cmd->add_option("--only", a->only, "Only quantities whose name begins so, from its start or behind a '/'");
+  cmd->add_option("--device", a->device, "Where the checkpoints run; off the CPU they are compared with the CPU too")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   cmd->add_option("--threads", a->threads, "0: one per core")->check(CLI::Range(0, 1024))->capture_default_str();
   cmd->add_flag("--verbose", a->verbose, "Say where the largest difference lies");
   cmd->add_flag("--json", a->json, "One JSON object instead of lines");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "engine/golden_report.h"
 
@@ -11,7 +12,9 @@ namespace mdi::golden {
 // is one checkpoint with expected/ or one set of operator cases. threads 0: one a core.
 //
 // What is wrong inside the folder (a missing file, a damaged tensor, a value that differs) is a FAIL of the report.
-// Throws mdi::Error only when there is no such folder.
-void check_folder(const std::filesystem::path& dir, int threads, Report& report);
+// device "cuda": the checkpoints run on the GPU, and are compared with the CPU backend too; the operator cases, which
+// are of the CPU's reference functions, are left out.
+// Throws mdi::Error only when there is no such folder or device.
+void check_folder(const std::filesystem::path& dir, int threads, Report& report, const std::string& device = "cpu");
 
 }  // namespace mdi::golden

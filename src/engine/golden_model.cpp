@@ -1,6 +1,7 @@
 #include "engine/golden_model.h"
 
 #include <exception>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -8,9 +9,11 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/engram_token_map.h"
 #include "core/error.h"
+#include "engine/golden_backends.h"
 #include "engine/golden_images.h"
 #include "engine/golden_prompt.h"
 #include "model/model.h"
+#include "model/place.h"
 
 namespace mdi::golden {
 namespace {
@@ -27,14 +30,16 @@ Model load(const fs::path& dir) {
 }
 
 void check_file(const fs::path& path, const std::string& prefix, Context& context, const Model& model,
-                const TwoRuns& two_runs, Report& report) {
+                const Oracle* oracle, const TwoRuns& two_runs, Report& report) {
   const std::string name = path.filename().string();
   const std::string inner = prefix + path.stem().string() + "/";
   if (!report.may_want(inner)) return;
   try {
     GoldenFile file(path, name);
     if (file.has("input.tokens")) {
-      check_prompt({context, model, file, two_runs, report, path.parent_path().parent_path(), name, inner});
+      check_prompt({context, model, file, two_runs, report, path.parent_path().parent_path(), name, inner, oracle});
+    } else if (file.has("image0.grid") && context.ops->vision_attention == nullptr) {
+      report.skip(inner + "*", "this backend does not run the vision tower");
     } else if (file.has("image0.grid")) {
       check_images(context, model, path.parent_path().parent_path(), file, inner, report);
     } else {
@@ -47,9 +52,18 @@ void check_file(const fs::path& path, const std::string& prefix, Context& contex
 
 }  // namespace
 
-void check_checkpoint(const fs::path& dir, const std::string& prefix, Context& context, Report& report) {
+void check_checkpoint(const fs::path& dir, const std::string& prefix, Context& cpu, Context* device, Report& report) {
   try {
-    const Model model = load(dir);
+    Model model = load(dir);
+    std::optional<Model> mapped;
+    std::optional<Oracle> oracle;
+    DeviceBuffer placed;
+    if (device != nullptr) {
+      mapped = load(dir);
+      oracle.emplace(Oracle{cpu, *mapped});
+      placed = place_weights(*device, model);
+    }
+    Context& context = device != nullptr ? *device : cpu;
     TwoRuns two_runs;
     if (fs::exists(dir / "two_runs.json")) two_runs = TwoRuns(dir / "two_runs.json");
     std::set<fs::path> files;
@@ -57,7 +71,9 @@ void check_checkpoint(const fs::path& dir, const std::string& prefix, Context& c
       if (entry.path().extension() == ".safetensors") files.insert(entry.path());
     }
     if (files.empty()) throw Error((dir / "expected").string(), "expected files of stored outputs, found none");
-    for (const fs::path& file : files) check_file(file, prefix, context, model, two_runs, report);
+    for (const fs::path& file : files) {
+      check_file(file, prefix, context, model, oracle ? &*oracle : nullptr, two_runs, report);
+    }
   } catch (const std::exception& e) {
     report.fail(prefix + "checkpoint", e.what());
   }

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/error.h"
+#include "engine/golden_backends.h"
 #include "engine/golden_drafts.h"
 #include "engine/golden_images.h"
 #include "kernels/cpu/quant.h"
@@ -79,11 +80,12 @@ void check_ends(const Prompt& p, const Phase& phase, const std::vector<float>& l
 
   const TensorView last = phase.run.get(layer_name(c.n_layers - 1, "out"));
   const TensorView mix = phase.run.get(layer_name(c.n_layers - 1, "pre_mix"));
-  std::vector<bf16> hidden(static_cast<size_t>(phase.rows * dim));
+  std::vector<bf16> hidden(static_cast<size_t>(phase.rows * dim)), norm(static_cast<size_t>(dim));
+  p.context.ops->copy_out(p.context, norm.data(), p.model.weights.norm, dim * static_cast<int64_t>(sizeof(bf16)));
   for (int64_t i = 0; i < phase.rows; ++i) {
     bf16* row = &hidden[static_cast<size_t>(i * dim)];
     cpu::hc_pre(last.as<bf16>() + i * hc * dim, mix.as<float>() + i * hc, c.hc_mult, c.dim, row);
-    cpu::rms_norm(row, p.model.weights.norm, dim, c.norm_eps, row);
+    cpu::rms_norm(row, norm.data(), dim, c.norm_eps, row);
   }
   compare_stored(p, phase, "final_hidden", view(hidden), Kind::kStream);
   compare_stored(p, phase, "logits", view(logits), Kind::kLogits);
@@ -156,6 +158,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
                      .offset = n,
                      .fed = {}};
   check_ends(p, prompt, logits);
+  if (p.oracle != nullptr) compare_backends(p, part_of(in, c.dim, 0, n), logits);
   check_layer_values(p, prompt);
   check_selections(p, prompt);
   check_state(p, prompt, sequence);
@@ -295,7 +298,13 @@ void check_prompt(const Prompt& p) {
   if (!complete) return;
   const auto wanted = [&](const char* phase) { return p.report.may_want(p.prefix + phase); };
   std::vector<float> logits;
-  if (!in.dead.empty() && wanted("prefill.span")) part("prefill.spans", [&] { check_span_rows(p); });
+  if (!in.dead.empty() && wanted("prefill.span")) {
+    if (p.context.ops->vision_attention != nullptr) {
+      part("prefill.spans", [&] { check_span_rows(p); });
+    } else {
+      p.report.skip(p.prefix + "prefill.spans", "this backend does not run the vision tower");
+    }
+  }
   if (wanted("prefill.") || wanted("decode.") || wanted("dspark.") || wanted("greedy.")) {
     part("prefill", [&] { check_prefill_and_decode(p, in, logits); });
   }

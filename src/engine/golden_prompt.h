@@ -16,15 +16,18 @@
 
 namespace mdi::golden {
 
+struct Oracle;
+
 struct Prompt {
   Context& context;
   const Model& model;
   GoldenFile& file;
   const TwoRuns& two_runs;
   Report& report;
-  std::filesystem::path dir;  // of the checkpoint
-  std::string file_name;      // "prompt0.safetensors": the key in two_runs.json
-  std::string prefix;         // "tiny-text/prompt0/", before the names of quantities
+  std::filesystem::path dir;       // of the checkpoint
+  std::string file_name;           // "prompt0.safetensors": the key in two_runs.json
+  std::string prefix;              // "tiny-text/prompt0/", before the names of quantities
+  const Oracle* oracle = nullptr;  // the CPU backend, where `context` is another one
 };
 
 // Runs what the file holds and reports every tensor of it, compared or skipped with the reason.
