@@ -22,7 +22,7 @@ namespace {
 struct Options {
   std::string model, prompt, draft = "none";
   std::vector<int32_t> prompt_ids, stop_ids;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, images;
   int32_t max_tokens = 64, chunk = 512, threads = 0;
   SamplingParams sampling{.temperature = 0.0f};
   bool ignore_eos = false, json = false;
@@ -106,6 +106,19 @@ void print_rates(const GenerateRequest& request, const GenerateResult& r) {
   std::fprintf(stderr, "\n");
 }
 
+// Puts the images into the prompt: each placeholder becomes a span, with the rows that it is embedded as. A text that
+// has no placeholders shows its images first.
+void add_images(const Options& o, LoadedModel& loaded, GenerateRequest& request) {
+  const ModelConfig& config = loaded.model.config();
+  const std::vector<PreparedImage> images = load_images(config, o.images);
+  if (!o.prompt.empty()) {
+    request.prompt = put_placeholders(config, std::move(request.prompt), static_cast<int64_t>(images.size()));
+  }
+  ImagePrompt prompt = expand_placeholders(config, request.prompt, images);
+  request.images = encode_images(*loaded.context, loaded.model, prompt, images);
+  request.prompt = std::move(prompt.tokens);
+}
+
 void generate(const Options& o) {
   check_sampling(o.sampling, "generate");
   LoadedModel loaded = load_for_cpu(o.model, o.threads);
@@ -121,6 +134,7 @@ void generate(const Options& o) {
   if (!o.prompt.empty() || !o.stop.empty()) {
     output.detokenizer = std::make_unique<Detokenizer>(need_tokenizer(loaded, "--stop"), true);
   }
+  add_images(o, loaded, request);
   if (!o.ignore_eos) request.stop_ids.push_back(loaded.model.config().eos_token_id);
 
   Generator generator(*loaded.context, loaded.model, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
@@ -152,6 +166,11 @@ void add_generate(CLI::App& app) {
   prompt->add_option("--prompt", o->prompt, "Text, encoded as it is: no token is added around it");
   prompt->add_option("--prompt-ids", o->prompt_ids, "Token ids: 1,2,3")->delimiter(',');
   prompt->require_option(1);
+  command
+      ->add_option("--image", o->images,
+                   "A JPEG, PNG or WebP file for the next placeholder; may be given several times. A text without any "
+                   "shows its images first")
+      ->allow_extra_args(false);
   command->add_option("--max-tokens", o->max_tokens, "Most tokens to generate")->capture_default_str();
   command->add_option("--temperature", o->sampling.temperature, "0: the most likely token")->capture_default_str();
   command->add_option("--top-k", o->sampling.top_k, "Only the K most likely tokens; 0: all")->capture_default_str();

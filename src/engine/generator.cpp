@@ -51,13 +51,14 @@ std::span<const float> Generator::logits(int32_t sample) const {
   return std::span(logits_).subspan(static_cast<size_t>(sample) * vocab, vocab);
 }
 
-Step Generator::run_step(std::span<const int32_t> tokens, int64_t start, int32_t samples) {
+Step Generator::run_step(const PromptPart& part, int64_t start, int32_t samples) {
   std::vector<int32_t> sampled(static_cast<size_t>(samples));
-  std::iota(sampled.begin(), sampled.end(), static_cast<int32_t>(tokens.size()) - samples);
+  std::iota(sampled.begin(), sampled.end(), static_cast<int32_t>(part.tokens.size()) - samples);
   const StepSequence sequence{.slot = 0,
                               .start = static_cast<int32_t>(start),
-                              .tokens = tokens,
-                              .dead = {},
+                              .tokens = part.tokens,
+                              .dead = part.dead,
+                              .image_rows = part.image_rows,
                               .blocks = blocks_,
                               .sample_tokens = sampled};
   Step step = make_step(model_, state_, {&sequence, 1});
@@ -73,14 +74,19 @@ Step Generator::run_step(std::span<const int32_t> tokens, int64_t start, int32_t
 void Generator::commit_step(const Step& step, int32_t accepted) {
   commit(context_, model_, state_, step, *buffers_, {&accepted, 1});
   committed_.insert(committed_.end(), step.token.begin(), step.token.begin() + accepted);
+  ImageSpans& images = committed_images_;
+  images.dead.insert(images.dead.end(), step.dead.begin(), step.dead.begin() + accepted);
+  // Only prompts have images, and a prompt's step is accepted whole.
+  images.rows.insert(images.rows.end(), step.image_rows.begin(), step.image_rows.end());
 }
 
-int64_t Generator::reuse(std::span<const int32_t> prompt) {
+int64_t Generator::reuse(const GenerateRequest& request) {
   // One token at least must run, to have logits.
-  const bool extends =
-      committed_.size() < prompt.size() && std::equal(committed_.begin(), committed_.end(), prompt.begin());
-  if (!extends) {
+  const bool same_tokens = committed_.size() < request.prompt.size() &&
+                           std::equal(committed_.begin(), committed_.end(), request.prompt.begin());
+  if (!same_tokens || !begins_with(request.images, committed_images_)) {
     committed_.clear();
+    committed_images_ = {};
     clear_slot(context_, state_, 0);
   }
   return static_cast<int64_t>(committed_.size());
@@ -90,8 +96,8 @@ bool Generator::prefill(const GenerateRequest& request, int64_t from, const Gene
   const auto total = static_cast<int64_t>(request.prompt.size());
   for (int64_t at = from; at < total;) {
     const int64_t count = std::min<int64_t>(chunk_, total - at);
-    const std::span tokens(request.prompt.data() + at, static_cast<size_t>(count));
-    commit_step(run_step(tokens, at, at + count == total ? 1 : 0), static_cast<int32_t>(count));
+    const PromptPart part = part_of(request.prompt, request.images, at, count);
+    commit_step(run_step(part, at, at + count == total ? 1 : 0), static_cast<int32_t>(count));
     at += count;
     if (callbacks.on_prefill && !callbacks.on_prefill(at, total)) return false;
   }
@@ -124,9 +130,10 @@ GenerateResult Generator::run(const GenerateRequest& request, const GenerateCall
   }
   if (request.draft && draft_buffers_ == nullptr) throw Error("generate", "the model has no draft layers");
   check_sampling(request.sampling, "generate");
+  check_spans(request.images, total, model_.config().dim, "generate");
 
   GenerateResult result;
-  result.reused_tokens = reuse(request.prompt);
+  result.reused_tokens = reuse(request);
   const auto block = static_cast<size_t>(request.draft ? model_.config().dspark_block_size : 0);
   result.proposed.resize(block);
   result.accepted.resize(block);
@@ -163,7 +170,7 @@ GenerateResult Generator::run(const GenerateRequest& request, const GenerateCall
     std::vector<int32_t> tokens = {next};
     for (const Proposal& proposal : proposals) tokens.push_back(proposal.token);
     const auto rows = static_cast<int32_t>(tokens.size());
-    const Step step = run_step(tokens, length, rows);
+    const Step step = run_step({.tokens = tokens}, length, rows);
     ++result.decode_steps;
 
     std::vector<std::vector<TokenProbability>> targets;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/image_prompt.h"
 #include "engine/speculation.h"
 #include "model/draft.h"
 #include "model/forward.h"
@@ -20,6 +21,7 @@ struct GenerateRequest {
   SamplingParams sampling;
   std::vector<int32_t> stop_ids;  // generation ends after one of these; it is part of the tokens
   bool draft = false;             // propose blocks with the draft layers and verify them; the model must have some
+  ImageSpans images = {};         // of the prompt
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
@@ -56,10 +58,10 @@ class Generator {
   // Logits of one row of the step that ran last.
   std::span<const float> logits(int32_t sample) const;
   // Runs tokens at position `start` without committing them, and fetches the logits of the last `samples` of them.
-  Step run_step(std::span<const int32_t> tokens, int64_t start, int32_t samples);
+  Step run_step(const PromptPart& part, int64_t start, int32_t samples);
   void commit_step(const Step& step, int32_t accepted);
   // Returns how many tokens of the prompt the state holds already, after making it empty where they differ.
-  int64_t reuse(std::span<const int32_t> prompt);
+  int64_t reuse(const GenerateRequest& request);
   bool prefill(const GenerateRequest& request, int64_t from, const GenerateCallbacks& callbacks);
   std::vector<Proposal> propose(const GenerateRequest& request, int32_t anchor, int64_t length);
 
@@ -72,6 +74,7 @@ class Generator {
   std::unique_ptr<DraftBuffers> draft_buffers_;  // null: the model has no draft layers
   std::vector<int32_t> blocks_;
   std::vector<int32_t> committed_;  // the tokens that the state holds
+  ImageSpans committed_images_;     // and what they were embedded as: equal ids are not equal images
   std::vector<float> logits_;
 };
 
