@@ -17,9 +17,6 @@ namespace {
 // Deflate cannot pack more than this many bytes into one, so fewer file bytes cannot hold the image.
 constexpr uint64_t kMostDeflateRatio = 1032;
 
-// Of what the library keeps of chunks beside the pixels: the palette and an EXIF block.
-constexpr size_t kMostChunkBytes = size_t{1} << 20;
-
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -59,10 +56,9 @@ bool start(PngReader& reader, const ImageLimits& limits) {
   png_set_read_fn(reader.png, &reader, read_bytes);
   const auto side = static_cast<png_uint_32>(limits.max_side);
   png_set_user_limits(reader.png, side, side);
-  png_set_chunk_malloc_max(reader.png, kMostChunkBytes);
-  // Profiles and texts may unpack to anything, and nothing here reads them.
-  static const png_byte kSkipped[] = "iCCP\0tEXt\0zTXt\0iTXt\0sPLT";
-  png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, kSkipped, 5);
+  // Everything but the palette, transparency and pixels is passed over: profiles and texts may unpack to anything, and
+  // the library takes memory for a chunk by the length that it claims.
+  png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_read_info(reader.png, reader.info);
   return true;
 }
@@ -89,12 +85,21 @@ bool read_rows(PngReader& reader, RgbImage& image, int passes) {
   return true;
 }
 
-int orientation_of(PngReader& reader) {
-  png_bytep bytes = nullptr;
-  png_uint_32 count = 0;
-  if (setjmp(png_jmpbuf(reader.png)) != 0) return 1;
-  if (png_get_eXIf_1(reader.png, reader.info, &count, &bytes) == 0) return 1;
-  return exif_orientation(std::as_bytes(std::span(bytes, count)));
+uint32_t number_at(std::span<const std::byte> file, size_t at) {
+  return png_get_uint_32(reinterpret_cast<png_const_bytep>(file.data()) + at);
+}
+
+// The orientation in the eXIf chunk, which may stand before or behind the pixels. A chunk is its length, four letters,
+// that many bytes and a checksum.
+int orientation_of(std::span<const std::byte> file) {
+  constexpr size_t kSignature = 8, kFrame = 12;
+  for (size_t at = kSignature; at + kFrame <= file.size();) {
+    const size_t length = number_at(file, at);
+    if (length > file.size() - at - kFrame) break;
+    if (std::memcmp(file.data() + at + 4, "eXIf", 4) == 0) return exif_orientation(file.subspan(at + 8, length));
+    at += kFrame + length;
+  }
+  return 1;
 }
 
 }  // namespace
@@ -108,10 +113,7 @@ DecodedImage decode_png(std::span<const std::byte> file, const std::string& wher
   // libpng's own size check would say less, so sides past the limit are looked at first: width and height are the first
   // two numbers of the first chunk.
   if (file.size() >= 24) {
-    const auto number = [&](size_t at) {
-      return static_cast<int64_t>(png_get_uint_32(reinterpret_cast<png_const_bytep>(file.data()) + at));
-    };
-    check_image_size(number(16), number(20), where, limits);
+    check_image_size(number_at(file, 16), number_at(file, 20), where, limits);
   }
   check(start(reader, limits));
 
@@ -131,7 +133,7 @@ DecodedImage decode_png(std::span<const std::byte> file, const std::string& wher
   }
   image.pixels.resize(image.row_bytes() * static_cast<size_t>(image.height));
   check(read_rows(reader, image, passes));
-  decoded.orientation = orientation_of(reader);
+  decoded.orientation = orientation_of(file);
   return decoded;
 }
 

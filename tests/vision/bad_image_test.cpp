@@ -129,6 +129,18 @@ TEST(BadImage, FewBytesThatClaimManyPixels) {
   EXPECT_TRUE(says(refusal(jpeg), "cannot be decoded as JPEG")) << refusal(jpeg);
 }
 
+// The library would take the memory that a chunk's length asks for before it looks for the bytes.
+TEST(BadImage, MetadataThatClaimsGigabytes) {
+  const std::string whole = encode_png(gradient(16, 16, 3), 16, 16, 3, {.exif = exif_block(6)});
+  for (const char* chunk : {"eXIf", "IDAT"}) {
+    std::string png = whole;
+    const size_t name = png.find(chunk);
+    ASSERT_NE(name, std::string::npos);
+    put32(png, name - 4, 0x7FFFFFFF);
+    EXPECT_TRUE(says(refusal(png), "truncated")) << refusal(png);
+  }
+}
+
 TEST(BadImage, LimitsOfTheCaller) {
   const std::string file = encode_png(gradient(64, 48, 3), 64, 48, 3);
   EXPECT_EQ(refusal(file, {.max_bytes = 100}),
