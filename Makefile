@@ -2,6 +2,10 @@
 # Both install what is missing first (tools/setup.sh) and build into build/release.
 .PHONY: run test build setup lint sanitize fuzz bench clean
 
+# A second clone compiles from the first one's cache: paths are hashed relative to the clone.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 build/release/mdi: build
 
 build: setup
