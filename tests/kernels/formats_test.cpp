@@ -34,6 +34,7 @@ int nearest(const std::vector<double>& magnitudes, double a) {
 
 std::vector<double> e4m3_magnitudes() {
   std::vector<double> m;
+  m.reserve(0x7F);
   for (int code = 0; code < 0x7F; ++code) m.push_back(e4m3_definition(code));
   return m;
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/fma_kernel.h"
 #include "kernels/cpu/gemm_tiles.h"
@@ -44,8 +44,8 @@ struct ScratchBF16 {  // 1.75 MiB: machines with matrix units have 2 MiB
 
 template <class T>
 T& scratch() {
-  thread_local const std::unique_ptr<T> memory(new T());
-  return *memory;
+  thread_local std::vector<T> memory(1);  // on the heap: a thread's own storage is small
+  return memory.front();
 }
 
 // The part of a product that one task computes: rows [row, row + rows) by panels [panel, panel + panels).
