@@ -8,13 +8,13 @@
 //    that the sums err like sums in fp32 (2^-18 a term). A warp takes 16 rows: 16 bytes of each copy a thread, straight
 //    from global memory into A fragments (the order of k inside a fragment is ours to choose: both sides take eight
 //    neighbours a thread). The same registers give the collapsed row and the sum of squares.
-//  - hc_finish: two warps a row. One adds the sixteen partial sums and runs Sinkhorn on 16 lanes, the other normalises.
+//  - hc_finish: a block a row. One warp adds the sixteen partial sums and runs Sinkhorn on 16 lanes, four normalise.
 // Order of a row's sums, whatever the number of rows: units of two steps (64 channels), units in order, parts in order.
 // With few rows the units of a part are spread over warps; with many one warp adds them.
 #include <algorithm>
 
-#include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/hc.h"
+#include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/stages.h"
 
 namespace mdi::cuda {
@@ -282,38 +282,36 @@ __device__ void mixes_of_row(const Finish& a, int64_t row, int lane) {
   if (lane < 16) a.comb[row * 16 + lane] = c;
 }
 
-__device__ void normalise_row(const Finish& a, int64_t row, int lane) {
+constexpr int kNormThreads = 128;
+constexpr int kNormVectors = kMaxSteps * kParts * kStep / (8 * kNormThreads);
+
+// A block a row: four warps normalise it, the fifth makes its mixes.
+__global__ void __launch_bounds__(kNormThreads + 32) hc_finish(Finish a) {
+  extern __shared__ uint4 shared_row[];
+  __shared__ float shared_rms;
+  const int64_t row = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  auto* shared = reinterpret_cast<bf16*>(shared_row);
   bf16* x = a.x + row * a.dim;
-  float even = 0, odd = 0;
-#pragma unroll 8
-  for (int e = 2 * lane; e < a.dim; e += 64) {
-    const uint32_t pair = *reinterpret_cast<const uint32_t*>(x + e);
-    even = __fadd_rn(even, __fmul_rn(low_half(pair), low_half(pair)));
-    odd = __fadd_rn(odd, __fmul_rn(high_half(pair), high_half(pair)));
+  if (thread >= kNormThreads) {
+    mixes_of_row(a, row, thread - kNormThreads);
+    return;
   }
-  const float r = inverse_rms(tree_of_64(even, odd), a.dim, a.norm_eps);
-#pragma unroll 4
-  for (int e = 8 * lane; e < a.dim; e += 256) {
-    uint4 v = *reinterpret_cast<const uint4*>(x + e);
-    const uint4 w = *reinterpret_cast<const uint4*>(a.norm + e);
-    v.x = pack_bf16(low_half(w.x) * (low_half(v.x) * r), high_half(w.x) * (high_half(v.x) * r));
-    v.y = pack_bf16(low_half(w.y) * (low_half(v.y) * r), high_half(w.y) * (high_half(v.y) * r));
-    v.z = pack_bf16(low_half(w.z) * (low_half(v.z) * r), high_half(w.z) * (high_half(v.z) * r));
-    v.w = pack_bf16(low_half(w.w) * (low_half(v.w) * r), high_half(w.w) * (high_half(v.w) * r));
-    *reinterpret_cast<uint4*>(x + e) = v;
+  const auto barrier = [] { asm volatile("bar.sync 1, %0;" ::"n"(kNormThreads) : "memory"); };
+  uint4 v[kNormVectors];
+  load_row<kNormThreads>(x, a.dim, thread, v, shared);
+  barrier();
+  if (thread < 32) {
+    const float r = shared_inverse_rms(shared, a.dim, a.norm_eps, thread);
+    if (thread == 0) shared_rms = r;
   }
-}
-
-constexpr int kFinishRows = 2;  // of a block; a row is two warps
-
-__global__ void __launch_bounds__(kFinishRows * 64) hc_finish(Finish a) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t row = int64_t{blockIdx.x} * kFinishRows + warp / 2;
-  if (row >= a.rows) return;
-  if (warp % 2 == 0) {
-    mixes_of_row(a, row, threadIdx.x % 32);
-  } else {
-    normalise_row(a, row, threadIdx.x % 32);
+  barrier();
+  const float r = shared_rms;
+#pragma unroll
+  for (int k = 0; k < kNormVectors; ++k) {
+    const int e = 8 * (thread + k * kNormThreads);
+    if (e >= a.dim) continue;
+    *reinterpret_cast<uint4*>(x + e) = normalised(v[k], *reinterpret_cast<const uint4*>(a.norm + e), r);
   }
 }
 
@@ -349,10 +347,9 @@ void hc_collapse(Context& base, const StepView& step, const HcCollapseArgs& args
     launch_partials<false>(context, a);
   }
   MDI_CUDA_LAUNCHED(context, "hc_partials" + shape);
-  const auto blocks = static_cast<unsigned>((step.rows + kFinishRows - 1) / kFinishRows);
-  hc_finish<<<blocks, kFinishRows * 64, 0, context.stream>>>({args.weights, args.norm, partial, step.rows, args.dim,
-                                                              args.sinkhorn_iters, args.eps, args.norm_eps, args.x,
-                                                              args.pre_out, args.post, args.comb});
+  hc_finish<<<static_cast<unsigned>(step.rows), kNormThreads + 32, static_cast<size_t>(args.dim) * sizeof(bf16),
+              context.stream>>>({args.weights, args.norm, partial, step.rows, args.dim, args.sinkhorn_iters, args.eps,
+                                 args.norm_eps, args.x, args.pre_out, args.post, args.comb});
   MDI_CUDA_LAUNCHED(context, "hc_finish" + shape);
 }
 

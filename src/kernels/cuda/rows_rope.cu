@@ -46,28 +46,47 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp a head: thread t takes elements 64 i + 2 t and the next, 16 threads share a block of 32.
+// Eight values a thread, four neighbours a block of 32: 16 threads a head of 128.
 __global__ void __launch_bounds__(kThreads)
     rope_fp4_kernel(RopeTable rope, const int32_t* position, int32_t heads, int32_t dim, const bf16* x, uint8_t* codes,
                     e8m0* scales, bf16* values) {
   __shared__ float2 angles[kMaxPairs];
-  angles_of_row(rope, position[blockIdx.x], angles, false);
-  const int lane = threadIdx.x % 32;
   const int plain = dim - rope.rope_dim;
-  for (int head = static_cast<int>(threadIdx.x) / 32; head < heads; head += kThreads / 32) {
-    const int64_t base = (int64_t{blockIdx.x} * heads + head) * dim;
-    for (int e = 2 * lane; e < dim; e += 64) {
-      uint32_t pair = *reinterpret_cast<const uint32_t*>(x + base + e);
-      if (e >= plain) pair = rope_pair(pair, angles[(e - plain) / 2]);
-      const uint32_t byte = scale_byte(group_max(magnitude_max(pair), 16), kFp4FloorE8M0, kInverse6);
-      const float inverse = byte == 255 ? __uint_as_float(0x7FC00000u) : e8m0_inverse(byte);
-      const uint32_t low = e2m1_code(low_half(pair) * inverse), high = e2m1_code(high_half(pair) * inverse);
-      if (codes != nullptr) codes[(base + e) / 2] = static_cast<uint8_t>(low | high << 4);
-      if (scales != nullptr && lane % 16 == 0) scales[(base + e) / 32].bits = static_cast<uint8_t>(byte);
-      if (values != nullptr) {
-        const float scale = e8m0_value(byte);
-        *reinterpret_cast<uint32_t*>(values + base + e) = pack_bf16(e2m1_value(low) * scale, e2m1_value(high) * scale);
+  const int chunks = heads * (dim / 8);
+  const int64_t row = int64_t{blockIdx.x} * heads * dim;
+  angles_of_row(rope, position[blockIdx.x], angles, false);
+  // Whole groups of four threads: dim is a multiple of 32.
+#pragma unroll 2
+  for (int first = 0; first < chunks; first += kThreads) {
+    const int chunk = first + static_cast<int>(threadIdx.x);
+    const bool active = chunk < chunks;
+    const int e = chunk * 8 % dim;
+    uint32_t v[4] = {};
+    if (active) {
+      const uint4 loaded = *reinterpret_cast<const uint4*>(x + row + chunk * 8);
+      v[0] = loaded.x, v[1] = loaded.y, v[2] = loaded.z, v[3] = loaded.w;
+      if (e >= plain) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[i] = rope_pair(v[i], angles[(e - plain) / 2 + i]);
       }
+    }
+    const uint32_t byte =
+        scale_byte(group_max(magnitude_max(uint4{v[0], v[1], v[2], v[3]}), 4), kFp4FloorE8M0, kInverse6);
+    if (!active) continue;
+    const float inverse = byte == 255 ? __uint_as_float(0x7FC00000u) : e8m0_inverse(byte);
+    uint32_t packed = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      packed |= e2m1_code(low_half(v[i]) * inverse) << (8 * i) | e2m1_code(high_half(v[i]) * inverse) << (8 * i + 4);
+    }
+    if (codes != nullptr) *reinterpret_cast<uint32_t*>(codes + (row + chunk * 8) / 2) = packed;
+    if (scales != nullptr && e % 32 == 0) scales[(row + chunk * 8) / 32].bits = static_cast<uint8_t>(byte);
+    if (values != nullptr) {
+      const float scale = e8m0_value(byte);
+      const auto pair = [&](int i) {
+        return pack_bf16(e2m1_value(packed >> (8 * i) & 15u) * scale, e2m1_value(packed >> (8 * i + 4) & 15u) * scale);
+      };
+      *reinterpret_cast<uint4*>(values + row + chunk * 8) = uint4{pair(0), pair(1), pair(2), pair(3)};
     }
   }
 }
@@ -95,7 +114,10 @@ void rope_fp4_rows(CudaContext& context, const RopeTable& rope, const int32_t* p
                    int32_t dim, const bf16* x, uint8_t* codes, e8m0* scales, bf16* values) {
   if (rows == 0) return;
   check_rope(rope, dim);
-  if (dim % 64 != 0) throw Error("cuda rope_fp4", "expected a multiple of 64 values, found " + std::to_string(dim));
+  const auto address = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(values);
+  if (dim % 32 != 0 || rope.rope_dim % 8 != 0 || address % 16 != 0) {
+    throw Error("cuda rope_fp4", "expected aligned heads of a multiple of 32 values, found " + std::to_string(dim));
+  }
   rope_fp4_kernel<<<static_cast<unsigned>(rows), kThreads, 0, context.stream>>>(rope, position, heads, dim, x, codes,
                                                                                 scales, values);
   MDI_CUDA_LAUNCHED(context, "rope_fp4 [" + std::to_string(rows) + ", " + std::to_string(heads) + "]");

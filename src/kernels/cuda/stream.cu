@@ -91,13 +91,23 @@ __global__ void __launch_bounds__(kThreads) hc_expand_kernel(int64_t rows, HcExp
   }
 }
 
+template <int kWidth>
 __global__ void __launch_bounds__(kThreads) mean_copies_kernel(int64_t rows, MeanCopiesArgs a) {
+  const int64_t packs = a.dim / kWidth;
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at >= rows * a.dim) return;
-  const int64_t t = at / a.dim, d = at % a.dim;
-  float sum = 0;
-  for (int c = 0; c < a.hc; ++c) sum = __fadd_rn(sum, widen(a.h[(t * a.hc + c) * a.dim + d]));
-  a.out[t * a.out_stride + d] = narrow(__fdiv_rn(sum, static_cast<float>(a.hc)));
+  if (at >= rows * packs) return;
+  const int64_t t = at / packs, d = at % packs * kWidth;
+  float sum[kWidth] = {};
+#pragma unroll 4
+  for (int c = 0; c < a.hc; ++c) {
+    const Pack<kWidth> v = load<kWidth>(a.h + (t * a.hc + c) * a.dim + d);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) sum[e] = __fadd_rn(sum[e], wide(v.v[e]));
+  }
+  Pack<kWidth> out;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) out.v[e] = narrow(__fdiv_rn(sum[e], static_cast<float>(a.hc))).bits;
+  store<kWidth>(a.out + t * a.out_stride + d, out);
 }
 
 std::string shape_text(int64_t rows, int32_t hc, int32_t dim) {
@@ -134,7 +144,10 @@ void hc_expand(Context& base, const StepView& step, const HcExpandArgs& args) {
 void mean_copies(Context& base, const StepView& step, const MeanCopiesArgs& args) {
   CudaContext& context = cuda(base);
   if (step.rows == 0) return;
-  mean_copies_kernel<<<blocks_for(int64_t{step.rows} * args.dim), kThreads, 0, context.stream>>>(step.rows, args);
+  const bool vectors = args.dim % 8 == 0 && args.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
+  const int width = vectors ? 8 : 1;
+  const auto kernel = vectors ? mean_copies_kernel<8> : mean_copies_kernel<1>;
+  kernel<<<blocks_for(int64_t{step.rows} * (args.dim / width)), kThreads, 0, context.stream>>>(step.rows, args);
   MDI_CUDA_LAUNCHED(context, "mean_copies" + shape_text(step.rows, args.hc, args.dim));
 }
 
