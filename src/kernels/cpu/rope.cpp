@@ -44,13 +44,16 @@ void rope_angles(const RopeTable& table, int32_t position, float* cos_sin) {
 
 void rope_apply(const float* cos_sin, int32_t rope_dim, bf16* x, int64_t n, bool inverse) {
   bf16* part = x + (n - rope_dim);
+  // Products first: from re * c - im * s beside re * s + im * c, GCC 12 makes fused multiply-adds even though
+  // contraction is off.
   for (int i = 0; i < rope_dim / 2; ++i) {
     const float c = cos_sin[2 * i];
     const float s = inverse ? -cos_sin[2 * i + 1] : cos_sin[2 * i + 1];
     const float re = to_float(part[2 * i]);
     const float im = to_float(part[2 * i + 1]);
-    part[2 * i] = to_bf16(re * c - im * s);
-    part[2 * i + 1] = to_bf16(re * s + im * c);
+    const float products[4] = {re * c, im * -s, re * s, im * c};
+    part[2 * i] = to_bf16(products[0] + products[1]);
+    part[2 * i + 1] = to_bf16(products[2] + products[3]);
   }
 }
 
