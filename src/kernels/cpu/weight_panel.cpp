@@ -93,7 +93,7 @@ inline Words scale_bytes(const WeightPanel& p, int g, int rows, int64_t k) {
   constexpr int64_t kBlocks = kGroup * Code::kPerWord / kScaleBlock;
   const int64_t count = std::min(kBlocks, blocks_of(p.w) - k / kScaleBlock);
   if (count <= 0) return Words{};
-  const e8m0* from = scale_row(p.w, p.first + std::min(g * kGroup, p.rows - 1)) + k / kScaleBlock;
+  const e8m0* from = scale_row(p.w, p.first + g * kGroup) + k / kScaleBlock;
   const int64_t stride = p.w.kind == WeightKind::kE4M3 ? 0 : blocks_of(p.w);  // 16 rows share e4m3 blocks of 32 rows
   uint32_t bytes[kGroup];
   for (int i = 0; i < kGroup; ++i) {
@@ -132,17 +132,16 @@ inline void put_words(const Words* r, Words scale, Shifts shift, int g, int64_t 
 
 template <class Code, class Sink>
 void expand_strip(const WeightPanel& p, int g, int64_t k0, int64_t k, Sink sink) {
-  const int rows = std::max(1, p.rows - g * kGroup);  // a group past the end repeats the last row
+  const int rows = std::min(kGroup, p.rows - g * kGroup);
   const int64_t stride = row_bytes(p.w);
   const int64_t offset = std::min(stride, k * 4 / Code::kPerWord);
   const int64_t bytes = std::min<int64_t>(kStripBytes, stride - offset);
-  const std::byte* from =
-      static_cast<const std::byte*>(p.w.data) + (p.first + std::min(g * kGroup, p.rows - 1)) * stride + offset;
+  const std::byte* from = static_cast<const std::byte*>(p.w.data) + (p.first + g * kGroup) * stride + offset;
   const auto load_row = [bytes](const std::byte* row) {
     return bytes == kStripBytes ? load_words(row) : load_words(row, bytes);
   };
   Words r[kGroup];
-  if (bytes == kStripBytes && rows >= kGroup) {
+  if (bytes == kStripBytes && rows == kGroup) {
     for (int i = 0; i < kGroup; ++i) {
       __builtin_prefetch(from + i * stride + kPrefetchBytes);  // too many streams for the hardware to follow
       r[i] = load_words(from + i * stride);
@@ -168,8 +167,9 @@ void expand_strip(const WeightPanel& p, int g, int64_t k0, int64_t k, Sink sink)
 template <class Code, class Sink>
 void expand(const WeightPanel& p, int64_t k0, int64_t k1, Sink sink) {
   constexpr int64_t kWidth = kGroup * Code::kPerWord;
+  const int groups = (p.rows + kGroup - 1) / kGroup;
   for (int64_t k = k0; k < k1; k += kWidth) {
-    for (int g = 0; g < kPanel / kGroup; ++g) expand_strip<Code>(p, g, k0, k, sink);
+    for (int g = 0; g < groups; ++g) expand_strip<Code>(p, g, k0, k, sink);
   }
 }
 
