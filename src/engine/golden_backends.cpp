@@ -71,9 +71,9 @@ void compare_argmax(const Prompt& p, const std::vector<float>& logits, const std
 
 }  // namespace
 
-void compare_backends(const Prompt& p, const GoldenTokens& tokens, const std::vector<float>& logits) {
+void compare_backends(const Prompt& p, const PromptPart& tokens, const std::vector<float>& logits) {
   const Oracle& oracle = *p.oracle;
-  const auto rows = static_cast<int64_t>(tokens.ids.size());
+  const auto rows = static_cast<int64_t>(tokens.tokens.size());
   GoldenSequence sequence(oracle.context, oracle.model, rows, rows);
   const bool all_rows = static_cast<int64_t>(logits.size()) > p.model.config().vocab_size;
   const std::vector<float> expected = sequence.append(tokens, all_rows, {}, nullptr);

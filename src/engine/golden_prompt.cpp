@@ -20,8 +20,7 @@ constexpr int64_t kChunks[] = {1, 7, 2, 17, 3};
 
 struct Input {
   std::vector<int32_t> tokens;
-  std::vector<uint8_t> dead;     // empty without images
-  std::vector<bf16> image_rows;  // [dead tokens, dim]
+  ImageSpans images;
 };
 
 std::vector<int32_t> read_tokens(GoldenFile& file, const std::string& name) {
@@ -44,24 +43,16 @@ Input read_input(const Prompt& p) {
   const TensorView rows = p.file.get("prefill.embed_out", DType::kBF16, {n, c.dim});
   for (int64_t i = 0; i < n; ++i) {
     const bool image = types.as<int32_t>()[i] >= 0;
-    in.dead.push_back(image ? 1 : 0);
+    in.images.dead.push_back(image ? 1 : 0);
     const bf16* row = rows.as<bf16>() + i * c.dim;
-    if (image) in.image_rows.insert(in.image_rows.end(), row, row + c.dim);
+    if (image) in.images.rows.insert(in.images.rows.end(), row, row + c.dim);
   }
   return in;
 }
 
 // Tokens [first, first + count) of the prompt.
-GoldenTokens part_of(const Input& in, int64_t dim, int64_t first, int64_t count) {
-  const auto at = static_cast<size_t>(first), size = static_cast<size_t>(count);
-  GoldenTokens part{.ids = std::span(in.tokens).subspan(at, size)};
-  if (in.dead.empty()) return part;
-  part.dead = std::span(in.dead).subspan(at, size);
-  const auto begin = in.dead.begin() + first;
-  const auto before = std::count(in.dead.begin(), begin, 1) * dim;
-  const auto rows = std::count(begin, begin + count, 1) * dim;
-  part.image_rows = std::span(in.image_rows).subspan(static_cast<size_t>(before), static_cast<size_t>(rows));
-  return part;
+PromptPart part_of(const Input& in, int64_t first, int64_t count) {
+  return part_of(in.tokens, in.images, first, count);
 }
 
 // The embedding, what the draft layers are fed with, the head's input and the logits.
@@ -118,7 +109,7 @@ void check_fed_layers(const Prompt& p, const Input& in) {
   Phase phase{
       .stored = "prefill.", .shown = "fed.", .run = run, .first_position = 0, .rows = n, .offset = n, .fed = {}};
   const ForwardHooks hooks = feeding_hooks(p, n, phase.fed);
-  sequence.append(part_of(in, p.model.config().dim, 0, n), false, hooks, &run);
+  sequence.append(part_of(in, 0, n), false, hooks, &run);
   check_layer_values(p, phase);
   check_selections(p, phase);
   check_state(p, phase, sequence);
@@ -149,7 +140,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(next.size()), n);
 
   Recording prefill;
-  logits = sequence.append(part_of(in, c.dim, 0, n), wants_all_rows(p, n), {}, &prefill);
+  logits = sequence.append(part_of(in, 0, n), wants_all_rows(p, n), {}, &prefill);
   const Phase prompt{.stored = "prefill.",
                      .shown = "prefill.",
                      .run = prefill,
@@ -158,7 +149,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
                      .offset = n,
                      .fed = {}};
   check_ends(p, prompt, logits);
-  if (p.oracle != nullptr) compare_backends(p, part_of(in, c.dim, 0, n), logits);
+  if (p.oracle != nullptr) compare_backends(p, part_of(in, 0, n), logits);
   check_layer_values(p, prompt);
   check_selections(p, prompt);
   check_state(p, prompt, sequence);
@@ -175,7 +166,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   std::vector<float> rows;
   DraftRun drafts(p, "dspark.draft_ids", "dspark.logits", "dspark.confidence");
   for (size_t i = 0; i < next.size(); ++i) {
-    const std::vector<float> row = sequence.append({.ids = {&next[i], 1}}, true, {}, &decode);
+    const std::vector<float> row = sequence.append({.tokens = {&next[i], 1}}, true, {}, &decode);
     rows.insert(rows.end(), row.begin(), row.end());
     if (drafts.wanted()) drafts.add(sequence, static_cast<int64_t>(i));
   }
@@ -209,7 +200,7 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
   size_t chunk = 0;
   for (int64_t at = 0; at < n; ++chunk) {
     const int64_t count = std::min(n - at, kChunks[chunk % std::size(kChunks)]);
-    logits = sequence.append(part_of(in, c.dim, at, count), all_rows, {}, nullptr);
+    logits = sequence.append(part_of(in, at, count), all_rows, {}, nullptr);
     if (!all_rows) all.clear();
     all.insert(all.end(), logits.begin(), logits.end());
     at += count;
@@ -225,7 +216,7 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
     const double gap = behind(logits.data(), c.vocab_size, tokens[i]);
     gaps.push_back(gap);
     if (i + 1 == tokens.size()) break;
-    logits = sequence.append({.ids = {&tokens[i], 1}}, false, {}, nullptr);
+    logits = sequence.append({.tokens = {&tokens[i], 1}}, false, {}, nullptr);
     if (drafts.wanted()) drafts.add(sequence, static_cast<int64_t>(i));
   }
   report_tokens(p, "greedy.tokens", gaps, kGreedyMargin);
@@ -298,7 +289,7 @@ void check_prompt(const Prompt& p) {
   if (!complete) return;
   const auto wanted = [&](const char* phase) { return p.report.may_want(p.prefix + phase); };
   std::vector<float> logits;
-  if (!in.dead.empty() && wanted("prefill.span")) {
+  if (!in.images.dead.empty() && wanted("prefill.span")) {
     if (p.context.ops->vision_attention != nullptr) {
       part("prefill.spans", [&] { check_span_rows(p); });
     } else {

@@ -61,14 +61,14 @@ GoldenSequence::GoldenSequence(Context& context, const Model& model, int64_t tok
   std::reverse(blocks_.begin(), blocks_.end());
 }
 
-std::vector<float> GoldenSequence::append(const GoldenTokens& tokens, bool all_rows, const ForwardHooks& hooks,
+std::vector<float> GoldenSequence::append(const PromptPart& tokens, bool all_rows, const ForwardHooks& hooks,
                                           Recording* recording) {
-  const auto accepted = static_cast<int32_t>(tokens.ids.size());
-  std::vector<int32_t> samples(all_rows ? tokens.ids.size() : size_t{1});
+  const auto accepted = static_cast<int32_t>(tokens.tokens.size());
+  std::vector<int32_t> samples(all_rows ? tokens.tokens.size() : size_t{1});
   std::iota(samples.begin(), samples.end(), all_rows ? 0 : accepted - 1);
   const StepSequence sequence{.slot = 0,
                               .start = static_cast<int32_t>(length_),
-                              .tokens = tokens.ids,
+                              .tokens = tokens.tokens,
                               .dead = tokens.dead,
                               .image_rows = tokens.image_rows,
                               .blocks = blocks_,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "engine/image_prompt.h"
 #include "model/draft.h"
 #include "model/forward.h"
 #include "model/model.h"
@@ -42,13 +43,6 @@ class Recording {
 
 std::string layer_name(int layer, std::string_view name);  // "layers.3.out"
 
-// Tokens of a prompt, as StepSequence takes them.
-struct GoldenTokens {
-  std::span<const int32_t> ids;
-  std::span<const uint8_t> dead = {};
-  std::span<const bf16> image_rows = {};
-};
-
 // One sequence with a state of its own, from position 0 on.
 class GoldenSequence {
  public:
@@ -56,7 +50,7 @@ class GoldenSequence {
   GoldenSequence(Context& context, const Model& model, int64_t tokens, int64_t max_rows);
 
   // Appends the tokens in one step and commits them. Logits [tokens, vocab] of every row, or of the last one alone.
-  std::vector<float> append(const GoldenTokens& tokens, bool all_rows, const ForwardHooks& hooks, Recording* recording);
+  std::vector<float> append(const PromptPart& tokens, bool all_rows, const ForwardHooks& hooks, Recording* recording);
 
   // Drafts one block from `anchor`, the token behind the last one; the chain is led along `tokens`, one for each row of
   // the block, whatever the logits say. Logits [block, vocab] and confidence [block]. The state does not change.
