@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh Debian 12 machine, as root: `make run` and `make test`.
 # Both install what is missing first (tools/setup.sh) and build into build/release.
-.PHONY: run test build setup lint sanitize fuzz bench clean
+.PHONY: run test build setup lint sanitize fuzz bench gpu-bundle clean
 
 # A second clone compiles from the first one's cache: paths are hashed relative to the clone.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -35,6 +35,10 @@ fuzz: setup
 # Dense products beside oneDNN's own rate, and decode of a tiny checkpoint.
 bench: build
 	@tools/bench.sh build/release
+
+# What travels to the GPU machine: unpack it there and run gpu/run.sh OUT.
+gpu-bundle: setup
+	@tools/gpu_bundle.sh
 
 setup:
 	@tools/setup.sh

@@ -152,7 +152,8 @@ double Harness::time(const std::string& name, const std::string& shape, const Wo
   for (const double until = now() + 0.3; all.size() < 20 || now() < until;) all.push_back(elapsed(run));
   std::nth_element(all.begin(), all.begin() + static_cast<ptrdiff_t>(all.size() / 2), all.end());
   const double ms = all[all.size() / 2] / (rounds * sets);
-  std::printf("TIME %-28s %-44s %9.4f ms %8.1f TFLOP/s %8.1f GB/s  floor %.4f ms, %.0f%% of it reached\n", name.c_str(),
+  // Tabs, so that a script can take it apart.
+  std::printf("TIME %-28s\t%-44s\t%9.4f ms\t%8.1f TFLOP/s\t%8.1f GB/s\tfloor %.4f\t%.0f%%\n", name.c_str(),
               shape.c_str(), ms, work.flops / ms * 1e-9, work.bytes / ms * 1e-6, work.floor_ms(),
               100 * work.floor_ms() / ms);
   MDI_CUDA(cudaGraphExecDestroy(batch));

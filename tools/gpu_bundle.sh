@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds what the GPU machine needs and packs it: the checks, mdi, the golden data and the report script. Everything is
+# linked statically but the C library. Usage: tools/gpu_bundle.sh [OUT.tar.xz] (build/gpu-bundle.tar.xz)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-build/gpu-bundle.tar.xz}
+build=build/cuda
+limit=$((24 * 1024 * 1024)) # what has to travel
+
+cmake --preset cuda >/dev/null
+checks=()
+for source in tests/cuda/*_check.cu; do checks+=("cuda_$(basename "$source" .cu)"); done
+cmake --build "$build" --target mdi "${checks[@]}"
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$stage/gpu/bin" "$stage/gpu/data"
+strip -o "$stage/gpu/bin/mdi" "$build/mdi"
+for check in "${checks[@]}"; do strip -o "$stage/gpu/bin/$check" "$build/tests/$check"; done
+cp -r tests/data/golden "$stage/gpu/data/golden"
+cp tools/gpu_report.sh "$stage/gpu/run.sh"
+commit=$(git rev-parse HEAD)
+git diff --quiet HEAD -- src tests CMakeLists.txt || commit+=", with changes"
+echo "$commit" >"$stage/gpu/COMMIT"
+
+# The device code is the same in every program: one dictionary over all of them keeps it once.
+mkdir -p "$(dirname "$out")"
+tar -C "$stage" -c gpu | xz -T1 --lzma2=preset=6,dict=128MiB >"$out"
+size=$(stat -c %s "$out")
+echo "$out: $size bytes"
+if ((size > limit)); then
+  echo "$out is larger than $limit bytes" >&2
+  exit 1
+fi
