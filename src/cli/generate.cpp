@@ -20,7 +20,7 @@ namespace mdi {
 namespace {
 
 struct Options {
-  std::string model, prompt, draft = "none";
+  std::string model, prompt, draft = "none", device = "cpu";
   std::vector<int32_t> prompt_ids, stop_ids;
   std::vector<std::string> stop, images;
   int32_t max_tokens = 64, chunk = 512, threads = 0;
@@ -121,7 +121,7 @@ void add_images(const Options& o, LoadedModel& loaded, GenerateRequest& request)
 
 void generate(const Options& o) {
   check_sampling(o.sampling, "generate");
-  LoadedModel loaded = load_for_cpu(o.model, o.threads);
+  LoadedModel loaded = load_for(o.device, o.model, o.threads);
   GenerateRequest request{.prompt = o.prompt_ids,
                           .max_tokens = o.max_tokens,
                           .sampling = o.sampling,
@@ -184,6 +184,9 @@ void add_generate(CLI::App& app) {
       ->check(CLI::IsMember({"none", "dspark"}))
       ->capture_default_str();
   command->add_option("--chunk", o->chunk, "Prompt tokens a step")->capture_default_str();
+  command->add_option("--device", o->device, "Where the model runs")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--threads", o->threads, "CPU threads; 0: one per core")->capture_default_str();
   command->add_flag("--json", o->json, "Print one JSON object");
   command->callback([o] { generate(*o); });
