@@ -27,8 +27,8 @@ std::string_view dtype_name(DType t) {
 }
 
 bool dtype_from_name(std::string_view name, DType& out) {
-  for (DType t : {DType::kF32, DType::kBF16, DType::kE4M3, DType::kE8M0, DType::kI8, DType::kU8, DType::kI32,
-                  DType::kI64}) {
+  for (DType t :
+       {DType::kF32, DType::kBF16, DType::kE4M3, DType::kE8M0, DType::kI8, DType::kU8, DType::kI32, DType::kI64}) {
     if (dtype_name(t) == name) {
       out = t;
       return true;

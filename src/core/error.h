@@ -8,7 +8,8 @@
 namespace mdi {
 
 // what(): one line, "where: message", for example
-//   "model-00002-of-00048.safetensors: tensor 'layers.3.attn.wkv.weight': expected shape [512, 5120], found [512, 2560]".
+//   "model-00002-of-00048.safetensors: tensor 'layers.3.attn.wkv.weight': expected shape [512, 5120], found [512,
+//   2560]".
 // `where` names the file, key, tensor or request that is at fault; `message` says what was expected and what was found.
 class Error : public std::runtime_error {
  public:
