@@ -32,7 +32,7 @@ struct GroupedProduct {
   // Output columns n take the input columns (n / n_per_column_group) * k and on (wo_a); 0: all take the first k.
   int64_t n_per_column_group = 0;
   int64_t usual_rows = 0;  // about how many rows a group has, for row_begin: picks tiles, not bits
-  int width = 0;           // tokens of a tile, for tests: 32, 64, 96, 128, 144, 160, 192, 256; 0: picked by shape
+  int width = 0;           // tokens of a tile, for tests: 16, 32, 64, 96, 128, 144, 160, 192, 256; 0: picked by shape
   bf16* y = nullptr;       // [x_rows, n], row stride ldy
   float* y_f32 = nullptr;
   int64_t ldy = 0;

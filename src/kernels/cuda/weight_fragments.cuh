@@ -44,11 +44,11 @@ struct ScaledRows {
   int row[2];  // inside the stage
 
   __device__ ScaledRows(const e8m0* scale0, const e8m0* scale1, bool two_weights, int block_rows, int group, int n0,
-                        int n, int k, int thread, int warpgroup) {
+                        int n, int k, int thread, int warpgroup, int stage_rows) {
     const int g = thread % 32 / 4, warp = thread / 32;
-    // With two weights the stage holds 64 rows of each, and a thread's two rows are the same row of both.
+    // With two weights the stage holds half of its rows of each, and a thread's two rows are the same row of both.
     row[0] = two_weights ? 32 * warpgroup + 8 * warp + g : 64 * warpgroup + 16 * warp + g;
-    row[1] = row[0] + (two_weights ? 64 : 8);
+    row[1] = row[0] + (two_weights ? stage_rows / 2 : 8);
     const int blocks = k / 32;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -88,8 +88,8 @@ struct FragmentOf<WeightKind::kE4M3> : ScaledRows {
 
   __device__ static int column(int k0) { return k0; }
   __device__ FragmentOf(const e8m0* scale0, const e8m0* scale1, bool two_weights, int group, int n0, int n, int k,
-                        int thread, int warpgroup)
-      : ScaledRows(scale0, scale1, two_weights, 32, group, n0, n, k, thread, warpgroup) {
+                        int thread, int warpgroup, int stage_rows)
+      : ScaledRows(scale0, scale1, two_weights, 32, group, n0, n, k, thread, warpgroup, stage_rows) {
     const uint32_t q = static_cast<uint32_t>(thread) % 4;
     select = (2 * q) << 4 | (2 * q + 1) << 12;
   }
@@ -123,8 +123,8 @@ struct FragmentOf<WeightKind::kE2M1> : ScaledRows {
 
   __device__ static int column(int k0) { return k0 / 2; }
   __device__ FragmentOf(const e8m0* scale0, const e8m0* scale1, bool two_weights, int group, int n0, int n, int k,
-                        int thread, int warpgroup)
-      : ScaledRows(scale0, scale1, two_weights, 1, group, n0, n, k, thread, warpgroup) {
+                        int thread, int warpgroup, int stage_rows)
+      : ScaledRows(scale0, scale1, two_weights, 1, group, n0, n, k, thread, warpgroup, stage_rows) {
     select = 0x4440u | static_cast<uint32_t>(thread) % 4;
   }
   // Byte q of a word: two codes. Each multiplication is two shifts: the low code goes to the low half, the high code to

@@ -1,0 +1,109 @@
+// From the accumulators of grouped_kernel (weights down, tokens across) to rows of tokens in memory, with what each
+// caller wants done to them on the way.
+#pragma once
+
+#include "kernels/cuda/formats.cuh"
+#include "kernels/cuda/grouped_tiles.cuh"
+#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/weight_fragments.cuh"
+
+namespace mdi::cuda {
+
+struct Writer {
+  uint32_t staging;   // this warpgroup's
+  int thread, group;  // inside the warpgroup; 0 or 1: which warpgroup
+};
+
+// Constant barrier numbers: with a computed one the compiler reserves all sixteen.
+__device__ inline void warpgroup_barrier(int group) {
+  if (group == 0) {
+    ptx::named_barrier(1, 128);
+  } else {
+    ptx::named_barrier(2, 128);
+  }
+}
+
+// kWidth tokens (32, or 16 at the end) of a warpgroup's 64 outputs, from registers (weights down, tokens across) to
+// rows of tokens. `d`: the accumulators of those tokens.
+template <Epilogue kEpilogue, int kBuffer, int kWidth>
+__device__ inline void write_chunk(const GroupedParams& p, const GroupTile& tile, const Writer& w, int token0,
+                                   const float* d) {
+  const int lane = w.thread % 32, warp = w.thread / 32, g = lane / 4, q = lane % 4;
+  const uint32_t buffer = w.staging + static_cast<uint32_t>(token0 / 32 % 2 * kBuffer);
+  if constexpr (kEpilogue == Epilogue::kF32) {
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = 8 * j + 2 * q + i % 2, n = 16 * warp + g + i / 2 * 8;
+        ptx::store_float(buffer + static_cast<uint32_t>(token * 272 + n * 4), d[4 * j + i]);
+      }
+    }
+  } else if constexpr (kEpilogue == Epilogue::kSwiglu) {
+    uint32_t t[4] = {};
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; ++j) {
+      float pair[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = token0 + 8 * j + 2 * q + i;
+        const float weight = p.row_weight == nullptr || token >= tile.rows ? 1.0f : p.row_weight[tile.row + token];
+        const float gate = rounded(d[4 * j + i]), up = rounded(d[4 * j + 2 + i]);
+        const float low = p.limit < gate ? p.limit : gate;
+        const float u = up < -p.limit ? -p.limit : p.limit < up ? p.limit : up;
+        pair[i] = weight * (__fdiv_rn(low, 1.0f + expf(-low)) * u);
+      }
+      t[j] = pack_bf16(pair[0], pair[1]);
+    }
+    const int token = lane;  // matrix j = lane / 8 holds tokens 8 j and on
+    ptx::store_matrices_transposed(buffer + static_cast<uint32_t>(token * 64 + ((warp ^ (token >> 1 & 3)) << 4)), t[0],
+                                   t[1], t[2], t[3]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; j += 2) {
+      const int token = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+      ptx::store_matrices_transposed(buffer + static_cast<uint32_t>(token * 128 + ((chunk ^ (token & 7)) << 4)),
+                                     pack_bf16(d[4 * j], d[4 * j + 1]), pack_bf16(d[4 * j + 2], d[4 * j + 3]),
+                                     pack_bf16(d[4 * j + 4], d[4 * j + 5]), pack_bf16(d[4 * j + 6], d[4 * j + 7]));
+    }
+  }
+  // One barrier a chunk: the other buffer's readers have passed it before anybody writes there again.
+  warpgroup_barrier(w.group);
+
+  if constexpr (kEpilogue == Epilogue::kSwiglu) {
+    const int token = w.thread / 4, chunk = w.thread % 4, column = tile.n0 + 32 * w.group + 8 * chunk;
+    uint4 v = ptx::load_16(buffer + static_cast<uint32_t>(token * 64 + ((chunk ^ (token >> 1 & 3)) << 4)));
+    const uint32_t scale = scale_byte(group_max(magnitude_max(v), 4), kActFloor, kInverse448);
+    v = {act_quantised(v.x, scale), act_quantised(v.y, scale), act_quantised(v.z, scale), act_quantised(v.w, scale)};
+    if (token0 + token < tile.rows && column < p.n) {
+      *reinterpret_cast<uint4*>(p.y + (tile.row + token0 + token) * p.ldy + column) = v;
+    }
+  } else if constexpr (kEpilogue == Epilogue::kF32) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = w.thread / 16 + 8 * i, column = tile.n0 + 64 * w.group + 4 * (w.thread % 16);
+      if (token0 + token >= tile.rows || column >= p.n) continue;
+      *reinterpret_cast<uint4*>(p.y_f32 + (tile.row + token0 + token) * p.ldy + column) =
+          ptx::load_16(buffer + static_cast<uint32_t>(token * 272 + w.thread % 16 * 16));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int token = w.thread / 8 + 16 * i, chunk = w.thread % 8, column = tile.n0 + 64 * w.group + 8 * chunk;
+      if (token0 + token >= tile.rows || column >= p.n) continue;
+      uint4 v = ptx::load_16(buffer + static_cast<uint32_t>(token * 128 + ((chunk ^ (token & 7)) << 4)));
+      const int64_t at = (tile.row + token0 + token) * p.ldy + column;
+      if constexpr (kEpilogue == Epilogue::kAdd) {
+        const float4 a = *reinterpret_cast<const float4*>(p.sum + at);
+        const float4 b = *reinterpret_cast<const float4*>(p.sum + at + 4);
+        v.x = pack_bf16(a.x + low_half(v.x), a.y + high_half(v.x));
+        v.y = pack_bf16(a.z + low_half(v.y), a.w + high_half(v.y));
+        v.z = pack_bf16(b.x + low_half(v.z), b.y + high_half(v.z));
+        v.w = pack_bf16(b.z + low_half(v.w), b.w + high_half(v.w));
+      }
+      *reinterpret_cast<uint4*>(p.y + at) = v;
+    }
+  }
+}
+
+}  // namespace mdi::cuda
