@@ -1,7 +1,7 @@
 // Counting sort of (token, choice) by local expert, the gather of their rows and the sum of their results.
 //
-// Bytes at 16,384 tokens with 24.5k local rows of 5,120: gather 0.17 GB read (from L2 mostly) and 0.25 written, combine
-// 0.25 read and 0.34 written, together 0.2 ms at the memory's rate. The sort reads 98k indices twice a block, from L2.
+// At 16,384 tokens with 24.5k local rows of 5,120: gather 0.25 GB read and 0.25 written, 0.13 ms (89% of the memory's
+// rate); combine 0.25 read and 0.34 written, 0.16 ms (87%); sort 0.14 ms (each block reads all 98k indices twice).
 #include <algorithm>
 #include <string>
 
