@@ -10,6 +10,8 @@
 #include "device_data.cuh"
 #include "harness.h"
 #include "kernels/cpu/stages.h"
+#include "kernels/cuda/expert_rows.h"
+#include "kernels/cuda/grouped.h"
 #include "kernels/cuda/stages.h"
 #include "random_data.h"
 
@@ -172,8 +174,75 @@ void check_invariance(Harness& h) {
   }
 }
 
+constexpr int64_t kDim = 5120, kInter = 2304, kCount = 96, kExperts = 384, kTopk = 6;
+
+// The kernels of a layer one by one, and the products at every tile width.
+void time_parts(Harness& h, const DeviceWeight& w1, const DeviceWeight& w3, const DeviceWeight& w2) {
+  for (const int64_t tokens : {16384, 256}) {
+    Random random(3);
+    const std::vector<int32_t> chosen = make_routing(random, tokens, kTopk, kExperts, 0, kCount, Routing::kUniform);
+    const DeviceArray<int32_t> index(chosen);
+    DeviceArray<float> weight(chosen.size()), sum(static_cast<size_t>(tokens * kDim));
+    fill(Fill::kFloats, weight.data(), static_cast<int64_t>(chosen.size()), 0.25f);
+    DeviceArray<bf16> x(static_cast<size_t>(tokens * kDim));
+    fill(Fill::kBF16, x.data(), tokens * kDim);
+    CudaContext& context = h.cuda();
+    const cuda::WorkspaceScope scope(context);
+    const int64_t pass_rows = std::min<int64_t>(32768, tokens * kTopk);
+    const cuda::ExpertRows rows =
+        cuda::sort_expert_rows(context, index.data(), weight.data(), tokens, kTopk, 0, kCount, pass_rows);
+    DeviceArray<bf16> gathered(static_cast<size_t>(pass_rows * kDim)), inner(static_cast<size_t>(pass_rows * kInter));
+    fill(Fill::kBF16, inner.data(), pass_rows * kInter);
+    // Results go elsewhere: fed back, they would shrink to zeros, which run faster.
+    DeviceArray<bf16> results(static_cast<size_t>(pass_rows * kDim));
+    const auto local =
+        static_cast<double>(std::count_if(chosen.begin(), chosen.end(), [](int32_t e) { return e < kCount; }));
+    const std::string text = "T=" + std::to_string(tokens);
+    h.time("time expert sort", text, {}, [&](int) {
+      const cuda::WorkspaceScope inside(context);
+      cuda::sort_expert_rows(context, index.data(), weight.data(), tokens, kTopk, 0, kCount, pass_rows);
+    });
+    h.time("time expert gather", text, {.bytes = local * kDim * 4},
+           [&](int) { cuda::gather_expert_rows(context, rows, 0, x.data(), kDim, gathered.data()); });
+    h.time("time expert combine", text, {.bytes = local * kDim * 2 + static_cast<double>(tokens) * kDim * 4}, [&](int) {
+      cuda::combine_expert_rows(context, rows, 0, index.data(), tokens, gathered.data(), kDim, sum.data());
+    });
+    const std::vector<int> widths =
+        tokens > 1000 ? std::vector<int>{0, 96, 128, 144, 160, 192, 256} : std::vector<int>{0, 16, 32, 64};
+    for (const int width : widths) {
+      cuda::GroupedProduct p;
+      p.epilogue = cuda::Epilogue::kSwiglu;
+      p.x = gathered.data();
+      p.x_rows = pass_rows;
+      p.ldx = kDim;
+      p.weight[0] = w1.weight;
+      p.weight[1] = w3.weight;
+      p.groups = kCount;
+      p.row_begin = rows.begin_of(0);
+      p.usual_rows = tokens * kTopk / kExperts;
+      p.width = width;
+      p.y = results.data();
+      p.ldy = kInter;
+      p.row_weight = rows.row_weight;
+      p.limit = 10;
+      const double codes = static_cast<double>(kCount * kInter * kDim);
+      h.time("time w13", text + " width " + std::to_string(width),
+             {.bytes = 2 * codes * 0.53, .flops = 4 * local * kDim * kInter},
+             [&](int) { cuda::grouped_product(context, p); });
+      p.epilogue = cuda::Epilogue::kBF16;
+      p.x = inner.data();
+      p.ldx = kInter;
+      p.weight[0] = w2.weight;
+      p.y = results.data();
+      p.ldy = kDim;
+      h.time("time w2", text + " width " + std::to_string(width),
+             {.bytes = codes * 0.53, .flops = 2 * local * kDim * kInter},
+             [&](int) { cuda::grouped_product(context, p); });
+    }
+  }
+}
+
 void time_experts(Harness& h) {
-  constexpr int64_t kDim = 5120, kInter = 2304, kCount = 96, kExperts = 384, kTopk = 6;
   const DeviceWeight w1(WeightKind::kE2M1, kInter, kDim, kCount, 1), w3(WeightKind::kE2M1, kInter, kDim, kCount, 2),
       w2(WeightKind::kE2M1, kDim, kInter, kCount, 3);
   std::vector<ExpertWeights> experts;
@@ -221,6 +290,7 @@ void time_experts(Harness& h) {
                                    .sum = sum.data()});
            });
   }
+  time_parts(h, w1, w3, w2);
   const DeviceWeight s1(WeightKind::kE4M3, kInter, kDim, 1), s3(WeightKind::kE4M3, kInter, kDim, 1),
       s2(WeightKind::kE4M3, kDim, kInter, 1);
   for (const int64_t tokens : {4096, 64}) {

@@ -17,7 +17,7 @@
 namespace mdi::check {
 namespace {
 
-constexpr int kWidths[] = {32, 64, 96, 128, 144, 160, 192, 256};
+constexpr int kWidths[] = {16, 32, 64, 96, 128, 144, 160, 192, 256};
 
 const char* kind_name(WeightKind kind) {
   return kind == WeightKind::kE4M3   ? "e4m3"
