@@ -4,7 +4,7 @@
 // each width: with several in one kernel the compiler serialises the products). So weights go from packed shared memory
 // to the A registers of the warpgroup that multiplies them, each code is read once, expanded once and never written
 // back, and a group's rows pad to any multiple of 16. One thread fills a ring of stages by tensor copies, one or two
-// warpgroups expand and multiply: the expansion of step s + 1 overlaps the products of step s (two sets of A registers).
+// warpgroups expand and multiply: the expansion of step s + 1 overlaps the products of step s (two sets of registers).
 // The ring runs on through the epilogue; counts of rows are read on the device.
 //
 // Limit of a 4096-row product: 2 m n k operations at 672 TFLOP/s (bf16, sustained). Reached: wo_b 98%, wo_a and engram
@@ -12,7 +12,7 @@
 // points are padding (tiles of 144 for 255 rows). A second machine gave 3% less.
 // Limit of decode: each weight read once. Reached at 256 tokens: experts 45% (1.9 TB/s), wq_b 50%, head (bf16) 96%. Not
 // latency: three or four blocks of one warpgroup instead of one of two gave 3 to 20%. By the instruction count it is
-// the expansion, three integer operations a pair of weights at half rate (165 instructions a step, 280 clocks measured):
+// the expansion, three integer operations a pair of weights at half rate (165 instructions a step, 280 clocks seen):
 // a K order in which a thread owns whole words would save one of them, fp8 products most of the others.
 #pragma once
 
