@@ -135,6 +135,15 @@ std::vector<Span> spans_of(const TensorView& types) {
 
 }  // namespace
 
+void check_span_starts(const Prompt& p) {
+  if (!p.file.has("input.image_starts")) return;
+  std::vector<int32_t> starts;
+  for (const Span& span : spans_of(p.file.get("input.token_types", DType::kI32, {kAnySize}))) {
+    starts.push_back(static_cast<int32_t>(span.first));
+  }
+  p.report.add(compare(p.prefix + "input.image_starts", view(starts), p.file.get("input.image_starts"), kEqual));
+}
+
 void check_span_rows(const Prompt& p) {
   const int64_t n = p.file.peek("input.tokens").shape[0], dim = p.model.config().dim;
   const TensorView types = p.file.get("input.token_types", DType::kI32, {n});

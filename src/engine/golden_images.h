@@ -17,5 +17,7 @@ void check_images(Context& context, const Model& model, const std::filesystem::p
 // The rows of a prompt's image spans, from the checkpoint's image files on: which file stands in a span is not stored,
 // so of the files whose grid is the span's the nearest one counts.
 void check_span_rows(const Prompt& prompt);
+// The stored first positions of the spans, which the token types say, too.
+void check_span_starts(const Prompt& prompt);
 
 }  // namespace mdi::golden

@@ -38,7 +38,6 @@ Input read_input(const Prompt& p) {
                 fmt::format("a prompt of {} tokens is past the model's limit of {}", n, c.max_position_embeddings));
   }
   if (!p.file.has("input.token_types")) return in;
-  p.file.mark_used("input.image_starts");
   const TensorView types = p.file.get("input.token_types", DType::kI32, {n});
   const TensorView rows = p.file.get("prefill.embed_out", DType::kBF16, {n, c.dim});
   for (int64_t i = 0; i < n; ++i) {
@@ -186,6 +185,15 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
   }
 }
 
+float margin_of_largest(const std::vector<float>& logits) {
+  float first = -INFINITY, second = -INFINITY;
+  for (float v : logits) {
+    second = std::max(second, std::min(first, v));
+    first = std::max(first, v);
+  }
+  return first - second;
+}
+
 // The prompt in chunks, which must not change a bit, then the stored greedy tokens one by one.
 void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& whole) {
   const ModelConfig& c = p.model.config();
@@ -193,7 +201,6 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
   std::vector<int32_t> tokens;
   if (p.file.has("greedy.tokens") && p.report.may_want(p.prefix + "greedy."))
     tokens = read_tokens(p.file, "greedy.tokens");
-  p.file.mark_used("greedy.margin");
   GoldenSequence sequence(p.context, p.model, n + static_cast<int64_t>(tokens.size()), n);
   const bool all_rows = static_cast<int64_t>(whole.size()) > c.vocab_size;
   std::vector<float> logits, all;
@@ -211,15 +218,21 @@ void check_greedy(const Prompt& p, const Input& in, const std::vector<float>& wh
 
   if (tokens.empty()) return;
   std::vector<double> gaps;
+  std::vector<float> margins;
   DraftRun drafts(p, "greedy.draft_ids", "", "greedy.draft_confidence");
   for (size_t i = 0; i < tokens.size(); ++i) {
     const double gap = behind(logits.data(), c.vocab_size, tokens[i]);
     gaps.push_back(gap);
+    margins.push_back(margin_of_largest(logits));
     if (i + 1 == tokens.size()) break;
     logits = sequence.append({.tokens = {&tokens[i], 1}}, false, {}, nullptr);
     if (drafts.wanted()) drafts.add(sequence, static_cast<int64_t>(i));
   }
   report_tokens(p, "greedy.tokens", gaps, kGreedyMargin);
+  if (p.file.has("greedy.margin")) {
+    p.report.add(compare(p.prefix + "greedy.margin", view(margins), p.file.get("greedy.margin"),
+                         whole_model(Kind::kConfidence, "greedy.margin", std::nullopt, 1)));
+  }
   if (drafts.wanted()) drafts.report();
 }
 
@@ -289,6 +302,7 @@ void check_prompt(const Prompt& p) {
   if (!complete) return;
   const auto wanted = [&](const char* phase) { return p.report.may_want(p.prefix + phase); };
   std::vector<float> logits;
+  if (!in.images.dead.empty()) part("input.image_starts", [&] { check_span_starts(p); });
   if (!in.images.dead.empty() && wanted("prefill.span")) {
     if (p.context.ops->vision_attention != nullptr) {
       part("prefill.spans", [&] { check_span_rows(p); });
