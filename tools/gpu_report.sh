@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs on the GPU machine, from the unpacked bundle: every check, the sanitizer once over small shapes, the golden
-# folders, the timings; writes gpu-report.md and one log each. Exit 1 when anything failed.
+# Runs on the GPU machine, from the unpacked bundle: the golden folders, every check, the timings, and last, because it
+# is slow, the sanitizer over small shapes; writes gpu-report.md as it goes and one log each. Exit 1 when anything failed.
 # Usage: run.sh OUT [AREA...]   (areas: rows, stream, ...; default all)
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,39 +31,7 @@ trap 'kill $sampler 2>/dev/null' EXIT
   echo "- card: $(query name), driver $(query driver_version), power limit $(query power.limit), memory clock $(query clocks.max.mem)"
   echo "- times are medians after 0.4 s of the same load; floors are bytes over 4267 GB/s and operations over 672 (bf16)"
   echo "  or 1286 (fp8) TFLOP/s, the card's sustained rates"
-  echo
-  echo "## Kernels against the CPU backend"
-  echo
-  echo "| area | checks | failed | exit |"
-  echo "|---|--:|--:|--:|"
 } >"$report"
-for area in "${areas[@]}"; do
-  log=$out/$area.log
-  timeout 300 "$here/bin/cuda_${area}_check" --time >"$log" 2>&1
-  code=$?
-  read -r checks wrong < <(awk '/^# .* checks, .* failed/ {print $3, $5}' "$log" | tail -1)
-  echo "| $area | ${checks:--} | ${wrong:--} | $code |" >>"$report"
-  ((code == 0)) || failed=1
-done
-
-{
-  echo
-  echo "## compute-sanitizer over small shapes"
-  echo
-  echo "| area | result |"
-  echo "|---|---|"
-} >>"$report"
-for area in "${areas[@]}"; do
-  log=$out/$area.sanitizer.log
-  if ! command -v compute-sanitizer >/dev/null; then
-    echo "| $area | not there |" >>"$report"
-    continue
-  fi
-  timeout 300 compute-sanitizer --error-exitcode 9 "$here/bin/cuda_${area}_check" --small >"$log" 2>&1
-  code=$?
-  echo "| $area | $(grep -m1 'ERROR SUMMARY' "$log" | sed 's/^=* *//'), exit $code |" >>"$report"
-  ((code == 0)) || failed=1
-done
 
 {
   echo
@@ -72,7 +40,7 @@ done
   echo '```'
 } >>"$report"
 for device in cpu cuda; do
-  timeout 300 "$here/bin/mdi" check "$here/data/golden" --device "$device" >"$out/golden-$device.log" 2>&1
+  timeout 60 "$here/bin/mdi" check "$here/data/golden" --device "$device" >"$out/golden-$device.log" 2>&1
   code=$?
   {
     echo "mdi check golden --device $device"
@@ -82,6 +50,22 @@ for device in cpu cuda; do
   ((code == 0)) || failed=1
 done
 echo '```' >>"$report"
+
+{
+  echo
+  echo "## Kernels against the CPU backend"
+  echo
+  echo "| area | checks | failed | exit |"
+  echo "|---|--:|--:|--:|"
+} >>"$report"
+for area in "${areas[@]}"; do
+  log=$out/$area.log
+  timeout 150 "$here/bin/cuda_${area}_check" --time >"$log" 2>&1
+  code=$?
+  read -r checks wrong < <(awk '/^# .* checks, .* failed/ {print $3, $5}' "$log" | tail -1)
+  echo "| $area | ${checks:--} | ${wrong:--} | $code |" >>"$report"
+  ((code == 0)) || failed=1
+done
 
 {
   echo
@@ -96,6 +80,28 @@ echo '```' >>"$report"
       print "| " area " | " $1 " | " $2 " | " $3 " | " $4 " | " $5 " | " $6 " | " $7 " |"
     }' "$out/$area.log"
   done
+} >>"$report"
+
+{
+  echo
+  echo "## compute-sanitizer over small shapes"
+  echo
+  echo "| area | result |"
+  echo "|---|---|"
+} >>"$report"
+for area in "${areas[@]}"; do
+  log=$out/$area.sanitizer.log
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "| $area | not there |" >>"$report"
+    continue
+  fi
+  timeout 60 compute-sanitizer --error-exitcode 9 "$here/bin/cuda_${area}_check" --small >"$log" 2>&1
+  code=$?
+  echo "| $area | $(grep -m1 'ERROR SUMMARY' "$log" | sed 's/^=* *//'), exit $code |" >>"$report"
+  ((code == 0)) || failed=1
+done
+
+{
   echo
   awk -F', ' '{sub(/ MHz/, "", $2); sub(/ W/, "", $3); if ($3 + 0 > top) {top = $3 + 0; clock = $2; heat = $4}}
     END {printf "Clock and power while this ran: at most %.0f W, then at %d MHz and %d degrees.\n", top, clock, heat}' "$out/clocks.log"

@@ -1,6 +1,7 @@
 // RMSNorm of rows (spec 3.6), alone or with the act_quant of the product that follows.
 //
-// 4,096 rows of 1,280 with the operand: 31 MB, 7.4 us at 4,267 GB/s; of 5,120 without: 84 MB, 20 us. Rows up to 1,024
+// 4,096 rows of 1,280 with the operand: 31 MB, 7.4 us at 4,267 GB/s; of 5,120 without: 84 MB, 20 us. Measured
+// on one H200: 11 us (66%) and 22 us (88%). Rows up to 1,024
 // take a warp, longer ones a block of four (norm_row.cuh); rows that are not aligned take the slow kernel.
 #include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/rows.h"

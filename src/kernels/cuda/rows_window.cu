@@ -1,7 +1,7 @@
 // The last step of a window row (spec 6.4): norm, rope, act_quant, stored as codes and scales.
 //
-// A warp a row. 4,096 rows of 512: 6 MB, 1.5 us at 4,267 GB/s; the angles' double-precision sines take longer, so each
-// lane starts with its own before the row arrives.
+// A warp a row. 4,096 rows of 512: 6 MB, 1.5 us at 4,267 GB/s, 6.6 measured on one H200; the angles' double-precision
+// sines take longer, so each lane starts with its own before the row arrives.
 #include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/rows.h"
 
