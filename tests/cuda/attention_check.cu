@@ -1,10 +1,12 @@
 // sparse_attention against the oracle: both kernels, every kind of key, NaN in every row that is no key of any query.
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
 #include <algorithm>
 
 #include "device_data.cuh"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/stages.h"
-#include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/stages.h"
 #include "random_data.h"
 
