@@ -174,6 +174,7 @@ GenerateResult Generator::run(const GenerateRequest& request, const GenerateCall
     ++result.decode_steps;
 
     std::vector<std::vector<TokenProbability>> targets;
+    targets.reserve(tokens.size());
     for (int32_t i = 0; i < rows; ++i) targets.push_back(distribution(logits(i), request.sampling));
     const RandomKey key{.seed = request.sampling.seed, .sequence = 0, .position = static_cast<uint64_t>(length + 1)};
     const Verdict verdict = verify(targets, proposals, key);
