@@ -4,7 +4,8 @@
 // and o, 0.54 GB for 4,096 queries; keys are read through L2 (288 bytes each, never gathered to memory).
 // Measured on an H200: 1.15 ms for 4,096 queries (44% of that floor), 0.30 ms for the window alone, 0.04 ms for 64
 // queries. Most stalls wait for loads from memory. Two warpgroups of expansion (512 threads, pairs of 128-column
-// products) whose loads of the next block follow each row's expansion took 1.31 ms.
+// products) whose loads of the next block follow each row's expansion took 1.31 ms: at 64 registers
+// the compiler spills scales right behind their loads, and every spill waits for its load.
 //
 // A block of threads stays on a multiprocessor and takes one query after the other; the 64 heads are the rows of every
 // product. One warpgroup reads and expands keys, 64 at a time, into a stage of bf16 [64 keys, 512] in shared memory,
