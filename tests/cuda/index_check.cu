@@ -431,6 +431,18 @@ void time_select(Harness& h, const char* label, int32_t sequences, int32_t rows_
   if (ratio == 1) {
     args.mode = IndexMode::kFiltered;
     const double scored = static_cast<double>(rows) * std::min<double>(kKeep * 8, static_cast<double>(longest));
+    part.candidates = candidates.data();
+    part.candidate_blocks = kKeep;
+    part.block_size = 8;
+    part.stride = std::min<int64_t>(longest, kKeep * 8);
+    part.first = 0;
+    part.count = static_cast<int32_t>(std::min(rows, at_once * longest / part.stride));
+    const double here = scored * part.count / static_cast<double>(rows);
+    h.time(std::string(label) + " scores filtered", text,
+           {.bytes = std::min(key_bytes, here * 68), .flops = here * product},
+           [&](int) { cuda::index_scores(h.cuda(), part); });
+    h.time(std::string(label) + " positions filtered", text, {.bytes = here * 2},
+           [&](int) { cuda::select_positions(h.cuda(), part, kTopk, selected.data()); });
     h.time(std::string(label) + " stage filtered", text,
            {.bytes = std::min(key_bytes, scored * 68), .flops = scored * product + projections},
            [&](int) { cuda::index_select(h.cuda(), step.device, args); });

@@ -1,7 +1,7 @@
 // Index scores (spec 6.6): score = bf16(sum over heads of bf16(relu(bf16(iq . key)) * w)), 32 heads of 128.
 //
 // Work: 2 * 32 * 128 operations a query and key: 2.2 TFLOP for 4,096 queries of 65,536 keys, 3.3 ms at 672 TFLOP/s
-// (reached: 3.8 ms).
+// (reached: 3.7 ms).
 // Operands are on the fp4 grid with power-of-two scales, so they are exact in bf16.
 //  - Keys are the M side of wgmma and lie in registers: a thread's two rows of A are one scale block (16 bytes) of two
 //    neighbouring keys, read from the cache planes directly; each is expanded once for all queries of the tile. The
@@ -10,12 +10,14 @@
 //    the sum is among four lanes, in the oracle's order (lane h % 16, then halves), so scores are equal bit for bit.
 //  - Three warpgroups work on keys of their own without meeting each other: while one reduces its products, the tensor
 //    cores work for the other two.
-// kGroup: queries of one product. 4 where queries share keys, 1 where they do not (decode steps, candidates).
+// kGroup: queries of one product. 4 where queries share keys, 1 where they do not (decode steps, candidates: there the
+// expansion of keys and short products cost more than the sums; 200 TFLOP/s).
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/index.h"
+#include "kernels/cuda/index_keys.cuh"
 #include "kernels/cuda/ptx.h"
 #include "kernels/cuda/wgmma.h"
 
@@ -32,8 +34,9 @@ constexpr int kQueryWeights = kHeads * 2;  // bytes
 
 template <int kGroup>
 constexpr int kTileQueries = kGroup == 1 ? 4 : 16;
-template <int kGroup>
-constexpr int kShared = 1024 + kTileQueries<kGroup>*(kQueryBytes + kQueryWeights);
+constexpr int kTable = 2112;  // candidate blocks of a query in a block of threads; a multiple of its three tiles
+template <int kGroup, bool kFiltered>
+constexpr int kShared = 1024 + kTileQueries<kGroup>*(kQueryBytes + kQueryWeights + (kFiltered ? kTable * 4 : 0));
 
 struct ScoreParams {
   IndexRows rows;
@@ -53,40 +56,62 @@ __device__ inline uint32_t rectified_pair(float low, float high) {
 }
 
 // ---- keys: from cache planes to A registers -------------------------------------------------------------------------
-struct RawKeys {
-  uint4 codes[2];
-  uint32_t scale[2];
-};
-
-// Key `i` of query row t as a compressed position; -1 when there is none.
+// Where the keys of a run of queries lie. What finds a key's block is read one tile before what reads the key, so that
+// neither waits for the other.
 template <bool kFiltered>
-__device__ inline int32_t key_position(const IndexRows& r, int64_t t, int32_t i, int32_t end) {
-  if constexpr (!kFiltered) return i < end ? i : -1;
-  const int32_t slot = i / r.block_size;
-  if (slot >= r.candidate_blocks) return -1;
-  const int32_t block = r.candidates[t * r.candidate_blocks + slot];
-  const int32_t position = block * r.block_size + i % r.block_size;
-  return block >= 0 && position < end ? position : -1;
-}
+struct KeySource {
+  const IndexRows& r;
+  const int32_t*
+      table;           // the sequence's block table; filtered: in shared memory, the first row of each candidate block
+  int32_t begin, end;  // keys of this block of threads; filtered: of `table`
+  int shift;           // log2 of the rows of a cache block
+  int block_shift;     // log2 of the size of a candidate block
 
-template <bool kFiltered>
-__device__ inline RawKeys fetch_keys(const IndexRows& r, int64_t t, int64_t table, int32_t key, int32_t end, int q) {
-  RawKeys raw;
-  const SourceLayout& layout = r.cache.layout;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int32_t position = key_position<kFiltered>(r, t, key + i, end);
-    raw.codes[i] = {0, 0, 0, 0};
-    raw.scale[i] = 127;
-    if (position < 0) continue;
-    const int32_t row = position % layout.rows;
-    const std::byte* block =
-        r.cache.blocks + __ldg(r.step.block_table + table + position / layout.rows) * r.cache.block_bytes;
-    raw.codes[i] = __ldg(reinterpret_cast<const uint4*>(block + layout.key_codes + row * (kKeyDim / 2) + q * 16));
-    raw.scale[i] = __ldg(reinterpret_cast<const uint8_t*>(block + layout.key_scales + row * (kKeyDim / 32) + q));
+  struct Place {
+    int32_t at[2];  // of neighbouring keys: cache block, or row of the pool; negative: no such key
+  };
+  struct Raw {
+    uint4 codes[2];
+    uint32_t scale[2];
+  };
+
+  // Keys ascend, so a tile has keys when its first key exists.
+  __device__ bool exists(int32_t key) const {
+    if constexpr (!kFiltered) return key < end;
+    return key < end && table[(key - begin) >> block_shift] >= 0;
   }
-  return raw;
-}
+  __device__ Place locate(int32_t key) const {
+    Place place;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      place.at[i] = -1;
+      if (key + i >= end) continue;
+      place.at[i] = kFiltered ? table[(key + i - begin) >> block_shift] : __ldg(table + ((key + i) >> shift));
+    }
+    return place;
+  }
+  __device__ Raw fetch(const Place& place, int32_t key, int q) const {
+    const SourceLayout& layout = r.cache.layout;
+    const int32_t mask = (1 << shift) - 1;
+    Raw raw;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      raw.codes[i] = {0, 0, 0, 0};
+      raw.scale[i] = 127;
+      if (place.at[i] < 0) continue;
+      int32_t block = place.at[i], row = (key + i) & mask;
+      if constexpr (kFiltered) {
+        row = block + ((key + i) & ((1 << block_shift) - 1));
+        block = row >> shift;
+        row &= mask;
+      }
+      const std::byte* at = r.cache.blocks + block * r.cache.block_bytes;
+      raw.codes[i] = __ldg(reinterpret_cast<const uint4*>(at + layout.key_codes + row * (kKeyDim / 2) + q * 16));
+      raw.scale[i] = __ldg(reinterpret_cast<const uint8_t*>(at + layout.key_scales + row * (kKeyDim / 32) + q));
+    }
+    return raw;
+  }
+};
 
 // Codes become bf16 by moving their bits into a bf16 whose exponent is too small by 126, and multiplying by a power of
 // two that repairs it and applies the scale. 2^24 is left out here and multiplied into the queries, so that scales up
@@ -94,7 +119,8 @@ __device__ inline RawKeys fetch_keys(const IndexRows& r, int64_t t, int64_t tabl
 constexpr uint32_t kKeyBias = 126 - 24;
 constexpr uint32_t kQueryFactor = 0x4B804B80u;  // 2^24 in both halves
 
-__device__ inline void expand_keys(const RawKeys& raw, uint32_t (&a)[8][4]) {
+template <class Raw>
+__device__ inline void expand_keys(const Raw& raw, uint32_t (&a)[8][4]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t byte = raw.scale[i];
@@ -220,9 +246,26 @@ __global__ void __launch_bounds__(kThreads, kGroup == 1 ? 2 : 1) index_scores_ke
   }
   if (!any) return;
   load_queries<kGroup>(p, row0, count, tile, weights);
+  const int shift = __ffs(r.cache.layout.rows) - 1;
+  int32_t* const places = reinterpret_cast<int32_t*>(shared + (weights - ptx::shared_address(shared)) +
+                                                     kTileQueries<kGroup> * kQueryWeights);
+  if constexpr (kFiltered) {
+    const int entries = p.span / r.block_size;
+    for (int query = 0; query < count; ++query) {
+      const int64_t t = row0 + query, table = int64_t{r.step.seq_of_row[t]} * r.step.max_blocks;
+      const int32_t visible = (r.step.position[t] + 1) / ratio;
+      for (int i = static_cast<int>(threadIdx.x); i < entries; i += kThreads) {
+        const int32_t position = key_position<true>(r, t, begin + i * r.block_size, visible);
+        const int32_t row = position & ((1 << shift) - 1);
+        places[query * kTable + i] =
+            position < 0 ? -1 : (r.step.block_table[table + (position >> shift)] << shift) + row;
+      }
+    }
+  }
   __syncthreads();
 
   const int thread = static_cast<int>(threadIdx.x) % 128, warp = thread / 32, g = thread % 32 / 4, q = thread % 4;
+  constexpr int32_t kRound = kWarpgroups * kTileKeys;
   const int32_t first_key = begin + static_cast<int32_t>(threadIdx.x) / 128 * kTileKeys;
   for (int q0 = 0, q1 = 0; q0 < count; q0 = q1) {  // queries that share keys
     const int32_t s = r.step.seq_of_row[row0 + q0];
@@ -230,21 +273,24 @@ __global__ void __launch_bounds__(kThreads, kGroup == 1 ? 2 : 1) index_scores_ke
     if constexpr (!kFiltered) {
       while (q1 < count && r.step.seq_of_row[row0 + q1] == s) ++q1;
     }
-    const int64_t t = row0 + q0, table = int64_t{s} * r.step.max_blocks;
     const int32_t visible = (r.step.position[row0 + q1 - 1] + 1) / ratio;  // of the last, which sees the most
     const int32_t mine = 16 * warp + 2 * g;
-    // The first key of a warpgroup's tile tells whether the tile has any: the order of keys is ascending.
-    const auto exists = [&](int32_t key) {
-      return key < begin + p.span && key_position<kFiltered>(r, t, key, visible) >= 0;
-    };
-    if (!exists(first_key)) continue;
-    RawKeys raw = fetch_keys<kFiltered>(r, t, table, first_key + mine, visible, q);
+    const KeySource<kFiltered> keys{
+        r,     kFiltered ? places + q0 * kTable : r.step.block_table + int64_t{s} * r.step.max_blocks,
+        begin, kFiltered ? begin + p.span : min(begin + p.span, visible),
+        shift, __ffs(r.block_size) - 1};
+    if (!keys.exists(first_key)) continue;
+    auto raw = keys.fetch(keys.locate(first_key + mine), first_key + mine, q);
+    auto place = keys.locate(first_key + kRound + mine);
     bool more = true;
-    for (int32_t key = first_key; more; key += kWarpgroups * kTileKeys) {
+    for (int32_t key = first_key; more; key += kRound) {
       uint32_t a[8][4];
       expand_keys(raw, a);
-      more = exists(key + kWarpgroups * kTileKeys);
-      if (more) raw = fetch_keys<kFiltered>(r, t, table, key + kWarpgroups * kTileKeys + mine, visible, q);
+      more = keys.exists(key + kRound);
+      if (more) {
+        raw = keys.fetch(place, key + kRound + mine, q);
+        place = keys.locate(key + 2 * kRound + mine);
+      }
       for (int group = q0 / kGroup; group <= (q1 - 1) / kGroup; ++group) {
         float acc[kGroup * 16];
         const uint64_t b = ptx::descriptor_128(tile + static_cast<uint32_t>(group * kGroup * kQueryBytes));
@@ -277,8 +323,9 @@ __global__ void __launch_bounds__(kThreads, kGroup == 1 ? 2 : 1) index_scores_ke
 template <int kGroup, bool kFiltered>
 void launch(CudaContext& context, const IndexRows& rows, float scale) {
   const auto kernel = index_scores_kernel<kGroup, kFiltered>;
+  constexpr int kBytes = kShared<kGroup, kFiltered>;
   static const bool allowed = [&] {
-    MDI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared<kGroup>));
+    MDI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     return true;
   }();
   static_cast<void>(allowed);
@@ -288,58 +335,18 @@ void launch(CudaContext& context, const IndexRows& rows, float scale) {
   const int64_t waves = kGroup == 1 ? 4 : 2;
   const int64_t rounds = (rows.stride + round - 1) / round;
   const int64_t splits = std::clamp<int64_t>(waves * context.multiprocessors / tiles, 1, (rounds + 3) / 4);
-  const int64_t span = (rounds + splits - 1) / splits * round;
+  int64_t span = (rounds + splits - 1) / splits * round;
+  if (kFiltered) span = std::min<int64_t>(span, int64_t{kTable} * rows.block_size);
   const dim3 grid(static_cast<unsigned>((rows.stride + span - 1) / span), static_cast<unsigned>(tiles));
-  kernel<<<grid, kThreads, kShared<kGroup>, context.stream>>>({rows, scale, static_cast<int32_t>(span)});
-}
-
-// ---- any other shape ------------------------------------------------------------------------------------------------
-// A thread a key, in the oracle's order of sums. For small models.
-constexpr int kPlainThreads = 128;
-
-template <bool kFiltered>
-__global__ void __launch_bounds__(kPlainThreads) plain_scores_kernel(const ScoreParams p) {
-  const IndexRows& r = p.rows;
-  const SourceLayout& layout = r.cache.layout;
-  const int64_t t = r.first + int64_t{blockIdx.y};
-  const int32_t visible = (r.step.position[t] + 1) / layout.ratio;
-  const int32_t i = static_cast<int32_t>(blockIdx.x * kPlainThreads + threadIdx.x);
-  const int32_t position = key_position<kFiltered>(r, t, i, visible);
-  if (position < 0) return;
-  const int64_t table = int64_t{r.step.seq_of_row[t]} * r.step.max_blocks;
-  const std::byte* block = r.cache.blocks + r.step.block_table[table + position / layout.rows] * r.cache.block_bytes;
-  const int32_t row = position % layout.rows;
-  const auto* codes = reinterpret_cast<const uint8_t*>(block + layout.key_codes + row * (r.key_dim / 2));
-  const auto* scales = reinterpret_cast<const uint8_t*>(block + layout.key_scales + row * (r.key_dim / 32));
-  float total[16] = {};
-  for (int h0 = 0; h0 < r.heads; h0 += 16) {
-#pragma unroll
-    for (int l = 0; l < 16; ++l) {
-      if (h0 + l >= r.heads) break;
-      const bf16* iq = r.iq + (t * r.heads + h0 + l) * r.key_dim;
-      float dot = 0;
-      for (int d = 0; d < r.key_dim; d += 2) {
-        const float scale = e8m0_value(scales[d / 32]);
-        const uint32_t byte = codes[d / 2];
-        dot = __fmaf_rn(widen(iq[d]), __fmul_rn(e2m1_value(byte & 15u), scale), dot);
-        dot = __fmaf_rn(widen(iq[d + 1]), __fmul_rn(e2m1_value(byte >> 4), scale), dot);
-      }
-      const float rectified = rounded(dot) < 0.0f ? 0.0f : rounded(dot);
-      const float w = rounded(__fmul_rn(widen(r.w[t * r.heads + h0 + l]), p.scale));
-      total[l] = __fadd_rn(total[l], rounded(__fmul_rn(rectified, w)));
-    }
-  }
-#pragma unroll
-  for (int width = 8; width > 0; width /= 2) {
-#pragma unroll
-    for (int l = 0; l < width; ++l) total[l] = __fadd_rn(total[l], total[l + width]);
-  }
-  r.scores[(t - r.first) * r.stride + i] = narrow(total[0]);
+  kernel<<<grid, kThreads, kBytes, context.stream>>>({rows, scale, static_cast<int32_t>(span)});
 }
 
 bool fits_tiles(const IndexRows& r) {
   const SourceLayout& layout = r.cache.layout;
-  return r.heads == kHeads && r.key_dim == kKeyDim && layout.key_codes % 16 == 0 && r.cache.block_bytes % 16 == 0 &&
+  // A candidate block must not straddle two cache blocks or two tiles.
+  if (r.candidates != nullptr && (layout.rows % r.block_size != 0 || kTileKeys % r.block_size != 0)) return false;
+  return r.heads == kHeads && (layout.rows & (layout.rows - 1)) == 0 && r.key_dim == kKeyDim &&
+         layout.key_codes % 16 == 0 && r.cache.block_bytes % 16 == 0 &&
          reinterpret_cast<uintptr_t>(r.cache.blocks) % 16 == 0;
 }
 
@@ -353,11 +360,7 @@ void index_scores(CudaContext& context, const IndexRows& rows) {
   const bool filtered = rows.candidates != nullptr;
   const std::string shape = "[" + std::to_string(rows.count) + ", " + std::to_string(rows.stride) + "]";
   if (!fits_tiles(rows)) {
-    const dim3 grid(static_cast<unsigned>((rows.stride + kPlainThreads - 1) / kPlainThreads),
-                    static_cast<unsigned>(rows.count));
-    const auto kernel = filtered ? plain_scores_kernel<true> : plain_scores_kernel<false>;
-    kernel<<<grid, kPlainThreads, 0, context.stream>>>({rows, scale, 0});
-    MDI_CUDA_LAUNCHED(context, "index scores, plain " + shape);
+    plain_index_scores(context, rows, scale);
     return;
   }
   if (filtered) {
