@@ -32,6 +32,11 @@ lint: setup
 fuzz: setup
 	@tools/fuzz.sh $(or $(SECONDS),60)
 
+# Compiles the CUDA backend for sm_90a and links mdi with it (needs nvcc; no GPU).
+cuda: setup
+	@cmake --preset cuda >/dev/null
+	@cmake --build build/cuda --target mdi
+
 # Dense products beside oneDNN's own rate, and decode of a tiny checkpoint.
 bench: build
 	@tools/bench.sh build/release
