@@ -2,7 +2,7 @@
 # Dense products beside oneDNN's own rate in the same run, and decode of a tiny checkpoint. Usage: tools/bench.sh BUILD
 set -euo pipefail
 build=$1
-"$build"/bench/bench_gemm_bench
+"$build"/bench/bench_gemm
 dir=build/demo/tiny
 if [[ ! -f $dir/config.json ]]; then
   mkdir -p build/demo

@@ -40,8 +40,8 @@ void window_rows(CudaContext&, const RopeTable& rope, const int32_t* position, i
                  const bf16* kv, const bf16* norm, float eps, std::byte* out);
 
 // 6.6: index queries after their product: rope on the last rope_dim of each head, then fp4_act_quant of blocks of 32.
-// x [rows, heads, dim], 16-byte aligned; dim % 32 == 0. Any of the outputs may be null: codes [rows, heads, dim / 2], scales
-// [rows, heads, dim / 32], values [rows, heads, dim] dequantised (exact in bf16; may be x).
+// x [rows, heads, dim], 16-byte aligned; dim % 32 == 0. Any of the outputs may be null: codes [rows, heads, dim / 2],
+// scales [rows, heads, dim / 32], values [rows, heads, dim] dequantised (exact in bf16; may be x).
 void rope_fp4_rows(CudaContext&, const RopeTable& rope, const int32_t* position, int64_t rows, int32_t heads,
                    int32_t dim, const bf16* x, uint8_t* codes, e8m0* scales, bf16* values);
 
