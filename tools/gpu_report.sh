@@ -44,7 +44,7 @@ for device in cpu cuda; do
   code=$?
   {
     echo "mdi check golden --device $device"
-    grep -E "backends\.|FAIL" "$out/golden-$device.log" | head -40
+    grep -E "^mdi:|backends\.|FAIL" "$out/golden-$device.log" | head -40
     tail -1 "$out/golden-$device.log" | sed "s|$here/data/||"
   } >>"$report"
   ((code == 0)) || failed=1
