@@ -12,7 +12,7 @@ namespace {
 constexpr int kQueries = 4;                                              // whose sums stay in registers
 constexpr int kWide = static_cast<int>(AttentionTiles::kKeys) / kLanes;  // vectors a tile of keys
 
-using IntLanes = int32_t __attribute__((vector_size(64)));
+using BitLanes = uint32_t __attribute__((vector_size(64)));
 
 // e^x for x <= 0, within 2 units of the last place; 0 below e^-87. The text network's attention takes 640 keys a query
 // and std::exp; here there are up to 9,216 and the exponentials would cost more than the products.
@@ -26,10 +26,9 @@ Lanes exp_of(Lanes x) {
   for (float coefficient : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
     sum = fma(sum, r, splat(coefficient));
   }
-  const IntLanes power = std::bit_cast<IntLanes>(shifted) << 23;
-  const Lanes value = std::bit_cast<Lanes>(std::bit_cast<IntLanes>(sum) + power);
-  const IntLanes keep = x > splat(-87.0f);  // all bits set where true
-  return std::bit_cast<Lanes>(std::bit_cast<IntLanes>(value) & keep);
+  const BitLanes power = std::bit_cast<BitLanes>(shifted) << 23;
+  const auto keep = std::bit_cast<BitLanes>(x > splat(-87.0f));  // all bits set where true
+  return std::bit_cast<Lanes>((std::bit_cast<BitLanes>(sum) + power) & keep);
 }
 
 // c[i] += sum_k a[i][k] * b[k] for kQueries rows of a and kWidth vectors of b, k ascending.
