@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -34,8 +33,9 @@ inline fs::path long_checkpoint(const std::string& name) {
     if (entry.path().filename() == "config.json") {
       std::ifstream in(entry.path());
       std::string text{std::istreambuf_iterator<char>(in), {}};
-      text = std::regex_replace(text, std::regex("\"max_position_embeddings\": [0-9]+"),
-                                "\"max_position_embeddings\": 1048576");
+      const std::string key = "\"max_position_embeddings\": ";
+      const size_t value = text.find(key) + key.size();
+      text.replace(value, text.find_first_not_of("0123456789", value) - value, "1048576");
       std::ofstream(target) << text;
     } else {
       fs::create_symlink(fs::absolute(entry.path()), target);
