@@ -28,24 +28,26 @@ constexpr JsonLimits kManifestLimits{.max_bytes = size_t{64} << 20, .max_depth =
 
 // What a folder is made of, as paths relative to it ("." for the folder itself), in ascending order.
 struct Contents {
-  std::set<fs::path> ops, checkpoints;
+  std::set<fs::path> ops;  // files of operator cases
+  std::set<fs::path> checkpoints, tokenizers;
 };
 
-bool is_ops(const fs::path& dir) { return fs::is_regular_file(dir / "ops.safetensors"); }
-bool is_checkpoint(const fs::path& dir) {
-  return fs::is_regular_file(dir / "config.json") && fs::is_directory(dir / "expected");
-}
-
-void look_at(const fs::path& dir, const fs::path& name, Contents& contents) {
-  if (is_ops(dir)) contents.ops.insert(name);
-  if (is_checkpoint(dir)) contents.checkpoints.insert(name);
+void look_at(const fs::path& root, const fs::path& name, Contents& contents) {
+  const fs::path dir = root / name;
+  if (fs::is_regular_file(dir / "config.json") && fs::is_directory(dir / "expected")) contents.checkpoints.insert(name);
+  if (fs::is_regular_file(dir / "cases.jsonl")) contents.tokenizers.insert(name);
+  if (fs::is_regular_file(dir / "ops.safetensors")) contents.ops.insert(name / "ops.safetensors");
+  if (!fs::is_regular_file(dir / "params.json")) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    if (entry.path().extension() == ".safetensors") contents.ops.insert(name / entry.path().filename());
+  }
 }
 
 Contents contents_of(const fs::path& dir) {
   Contents contents;
   look_at(dir, ".", contents);
   for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    if (entry.is_directory()) look_at(entry.path(), entry.path().filename(), contents);
+    if (entry.is_directory()) look_at(dir, entry.path().filename(), contents);
   }
   return contents;
 }
@@ -80,6 +82,10 @@ void check_manifest(const fs::path& dir, Report& report) {
       continue;
     }
     try {
+      if (fs::path(name).extension() != ".safetensors") {
+        if (!fs::is_regular_file(dir / name)) throw Error(name, "the manifest lists this file, there is none");
+        continue;
+      }
       GoldenFile file(dir / name, name);
       size_t same = 0;
       for (const auto& [tensor, entry] : tensors.items()) {
@@ -118,15 +124,20 @@ void check_folder(const fs::path& dir, int threads, Report& report, const std::s
     }
   }
   const Contents contents = contents_of(dir);
-  for (const fs::path& name : contents.ops) {
-    const std::string prefix = prefix_of(name);
+  for (const fs::path& name : contents.tokenizers) {
+    report.skip(prefix_of(name) + "*", "cases of a tokenizer: `mdi tokenize` runs them");
+  }
+  for (const fs::path& file : contents.ops) {
+    const fs::path folder = file.parent_path();
+    const std::string prefix = prefix_of(folder);
     if (!report.may_want(prefix)) continue;
     if (gpu != nullptr) {
       report.skip(prefix + "*", "operator cases are of the CPU's reference functions");
       continue;
     }
-    check_ops(dir / name / "ops.safetensors", dir / name / "params.json", prefix, context->pool, report);
-    if (fs::exists(dir / name / "image_grid.json")) check_image_grid(dir / name / "image_grid.json", prefix, report);
+    check_ops(dir / file, dir / folder / "params.json", prefix, context->pool, report);
+    const fs::path grids = dir / folder / "image_grid.json";
+    if (fs::exists(grids)) check_image_grid(grids, prefix, report);
   }
   for (const fs::path& name : contents.checkpoints) {
     const std::string prefix = prefix_of(name);

@@ -226,6 +226,24 @@ TEST(Check, FilesThatTheManifestListsMustBeThere) {
   EXPECT_EQ(find(report, "manifest/ops/ops.safetensors")->verdict, Verdict::kPass);
 }
 
+TEST(Check, OtherNamesAreFoundByWhatIsInThem) {
+  const Scratch scratch;
+  const fs::path cases = scratch.dir() / "single-operators", model = scratch.dir() / "model-b";
+  fs::create_directories(cases);
+  fs::create_directories(model / "expected");
+  fs::copy_file(kGolden / "ops/ops.safetensors", cases / "cases.safetensors");
+  fs::copy_file(kGolden / "ops/params.json", cases / "params.json");
+  for (const fs::directory_entry& entry : fs::directory_iterator(kGolden / "tiny-text")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && name != "two_runs.json") fs::create_symlink(entry.path(), model / name);
+  }
+  fs::copy_file(kGolden / "tiny-text/expected/prompt2.safetensors", model / "expected/short.safetensors");
+  const Report report = check(scratch.dir());
+  EXPECT_EQ(failures(report), "");
+  EXPECT_NE(find(report, "single-operators/sparse_attn.case0.out"), nullptr);
+  EXPECT_NE(find(report, "model-b/short/fed.layers.7.out"), nullptr);
+}
+
 TEST(Check, NothingToCheckIsNotPassed) {
   const Scratch scratch;
   EXPECT_FALSE(check(scratch.dir()).passed());
