@@ -11,9 +11,10 @@
 // 95%, wq_b 93%, index wq_b 91%, wq_a 80% and wkv 68% (few tiles); experts 70% with 24.5k uniform rows, of which 13
 // points are padding (tiles of 144 for 255 rows). A second machine gave 3% less.
 // Limit of decode: each weight read once. Reached at 256 tokens: experts 45% (1.9 TB/s), wq_b 50%, head (bf16) 96%. Not
-// latency: three or four blocks of one warpgroup instead of one of two gave 3 to 20%. By the instruction count it is
-// the expansion, three integer operations a pair of weights at half rate (165 instructions a step, 280 clocks seen):
-// a K order in which a thread owns whole words would save one of them, fp8 products most of the others.
+// latency: three or four blocks of one warpgroup instead of one of two gave 12 to 22% at 64 rows for most shapes and
+// cost wq_b and engram 11 to 17%. By the instruction count it is the expansion, three integer operations a pair of
+// weights at half rate (165 instructions a step, 280 clocks seen): a K order in which a thread owns whole words would
+// save one of them, fp8 products most of the others.
 #pragma once
 
 #include "kernels/cuda/grouped_epilogue.cuh"
