@@ -7,8 +7,8 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
-#include "engine/golden_folder.h"
-#include "engine/golden_report.h"
+#include "engine/golden/folder.h"
+#include "engine/golden/report.h"
 
 namespace mdi {
 

@@ -13,9 +13,9 @@
 
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
-#include "engine/golden_compare.h"
-#include "engine/golden_folder.h"
-#include "engine/golden_ops.h"
+#include "engine/golden/compare.h"
+#include "engine/golden/folder.h"
+#include "engine/golden/ops.h"
 
 namespace mdi::golden {
 namespace {

@@ -1,4 +1,6 @@
 // The measures and the excuse of a selection, which every check rests on.
+#include "engine/golden/compare.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,9 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/golden_compare.h"
-#include "engine/golden_report.h"
-#include "engine/golden_selection.h"
+#include "engine/golden/report.h"
+#include "engine/golden/selection.h"
 
 namespace mdi::golden {
 namespace {

@@ -8,7 +8,7 @@
 #include "../model/tiny_model.h"
 #include "core/error.h"
 #include "engine/generator.h"
-#include "engine/golden_file.h"
+#include "engine/golden/file.h"
 
 namespace mdi {
 namespace {
