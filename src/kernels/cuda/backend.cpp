@@ -88,6 +88,8 @@ constexpr Ops kOps = {
 
 }  // namespace
 
+const Ops& cuda_ops() { return kOps; }
+
 CudaDevice find_cuda_device(int device) {
   const std::string where = "GPU " + std::to_string(device);
   int count = 0;

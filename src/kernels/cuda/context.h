@@ -34,12 +34,21 @@ struct CudaWorkspace {
   }
 };
 
+// The parts of an operation that are stages of their own to whoever measures (engine/bench).
+enum class OpPart : uint8_t { kIndexQueries, kIndexScores, kIndexSelection, kDispatch, kExpertProducts, kCombine };
+
 struct CudaContext : Context {
   int device = 0;
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
   CudaWorkspace workspace;
   bool synchronous = false;  // MDI_CUDA_SYNC: wait after every launch, so that an error names its kernel
+  // Called on the host where a part of an operation begins; empty in service. It may put work on the stream, as an
+  // event, but not wait for it.
+  void (*on_part)(CudaContext&, OpPart) = nullptr;
+  void begin_part(OpPart part) {
+    if (on_part != nullptr) on_part(*this, part);
+  }
 
   CudaContext(int device, int64_t workspace_bytes);
   ~CudaContext() override;
@@ -55,6 +64,9 @@ CudaDevice find_cuda_device(int device);
 
 // As find_cuda_device, and an error before anything is allocated when less memory is free than the workspace takes.
 std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes);
+
+// The backend's table of operations, for a context that puts something around them.
+const Ops& cuda_ops();
 
 namespace cuda {
 

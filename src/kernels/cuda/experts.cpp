@@ -47,6 +47,7 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
   check_packed(args.experts, args.count, &ExpertWeights::w2, "w2");
   check_packed(args.experts, args.count, &ExpertWeights::w3, "w3");
   const int64_t tokens = step.rows, dim = e.w1.k, inter = e.w1.n;
+  context.begin_part(OpPart::kDispatch);
   const ExpertRows rows = sort_expert_rows(context, args.index, args.weight, tokens, args.topk, args.first, args.count,
                                            std::min(tokens * args.topk, kPassRows));
   // The gathered rows are dead once the first products have run, so the results take their place.
@@ -74,11 +75,14 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
   second.y = gathered;
   second.ldy = dim;
   for (int64_t pass = 0; pass < rows.passes; ++pass) {
+    if (pass > 0) context.begin_part(OpPart::kDispatch);
     gather_expert_rows(context, rows, pass, args.x, dim, gathered);
     first.row_begin = second.row_begin = rows.begin_of(pass);
     first.row_weight = rows.row_weight + pass * rows.pass_rows;
+    context.begin_part(OpPart::kExpertProducts);
     grouped_product(context, first);
     grouped_product(context, second);
+    context.begin_part(OpPart::kCombine);
     combine_expert_rows(context, rows, pass, args.index, tokens, gathered, dim, args.sum);
   }
 }

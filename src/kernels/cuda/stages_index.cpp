@@ -88,6 +88,7 @@ void index_select(Context& base, const StepView& step, const IndexSelectArgs& ar
   const int64_t rows = step.rows, width = int64_t{args.heads} * args.key_dim;
   bf16* const iq = context.workspace.take<bf16>(rows * width, "index queries");
   bf16* const w = context.workspace.take<bf16>(rows * args.heads, "index weights");
+  context.begin_part(OpPart::kIndexQueries);
   linear(context, args.qr, rows, args.wq_b, iq, nullptr, width);
   linear(context, args.x, rows, args.weights_proj, w, nullptr, args.heads);
   rope_fp4_rows(context, args.rope, step.position, rows, args.heads, args.key_dim, iq, nullptr, nullptr, iq);
@@ -119,8 +120,10 @@ void index_select(Context& base, const StepView& step, const IndexSelectArgs& ar
   for (int64_t first = 0; first < rows; first += at_once) {
     part.first = static_cast<int32_t>(first);
     part.count = static_cast<int32_t>(std::min(at_once, rows - first));
+    context.begin_part(OpPart::kIndexScores);
     index_scores(context, part);
     tap_scores(context, part);
+    context.begin_part(OpPart::kIndexSelection);
     select_positions(context, part, args.topk, args.selected);
     if (args.mode == IndexMode::kCandidateSource) {
       select_blocks(context, part, args.candidate_block_size, args.candidate_blocks, args.candidates);
