@@ -52,12 +52,37 @@ void copy_out(Context& base, void* host, const void* device, int64_t bytes) {
   MDI_CUDA(cudaStreamSynchronize(stream));
 }
 
+void* allocate_host(Context&, int64_t bytes) {
+  void* p = nullptr;
+  const cudaError_t status = cudaMallocHost(&p, static_cast<size_t>(bytes > 0 ? bytes : 1));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw Error("host memory", "cannot allocate " + std::to_string(bytes) + " bytes that the GPU can reach");
+  }
+  MDI_CUDA(status);
+  return p;
+}
+
+void release_host(Context& base, void* p) {
+  if (p == nullptr) return;
+  cudaStreamSynchronize(cuda::cuda(base).stream);  // as release
+  cudaFreeHost(p);
+}
+
+void copy(Context& base, void* to, const void* from, int64_t bytes) {
+  if (bytes <= 0) return;
+  MDI_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda::cuda(base).stream));
+}
+
 constexpr Ops kOps = {
     .name = "cuda",
     .allocate = allocate,
     .release = release,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
+    .copy = copy,
     .embed = cuda::embed,
     .engram_hash = cuda::engram_hash,
     .engram = cuda::engram,
