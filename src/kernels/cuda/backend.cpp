@@ -104,11 +104,11 @@ constexpr Ops kOps = {
     .commit_ring = cuda::commit_ring,
     .commit_pending = cuda::commit_pending,
     .commit_history = cuda::commit_history,
-    .vision_linear = nullptr,
-    .vision_norm = nullptr,
-    .vision_attention = nullptr,
-    .vision_gate = nullptr,
-    .vision_windows = nullptr,
+    .vision_linear = cuda::vision_linear,
+    .vision_norm = cuda::vision_norm,
+    .vision_attention = cuda::vision_attention,
+    .vision_gate = cuda::vision_gate,
+    .vision_windows = cuda::vision_windows,
 };
 
 }  // namespace

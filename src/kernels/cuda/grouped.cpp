@@ -14,7 +14,8 @@ bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k
     case WeightKind::kE2M1:
       return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kSwiglu) && n % 32 == 0 && k % 256 == 0;
     case WeightKind::kBF16:
-      return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kF32) && n % 8 == 0 && k % 8 == 0;
+      return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kF32 || epilogue == Epilogue::kVision) &&
+             n % 8 == 0 && k % 8 == 0;
     default:
       return false;
   }
@@ -41,6 +42,7 @@ void grouped_product(CudaContext& context, const GroupedProduct& g) {
     launch_grouped<WeightKind::kE2M1, Epilogue::kBF16>(context, g);
   } else {
     if (g.epilogue == Epilogue::kF32) return launch_grouped<WeightKind::kBF16, Epilogue::kF32>(context, g);
+    if (g.epilogue == Epilogue::kVision) return launch_grouped<WeightKind::kBF16, Epilogue::kVision>(context, g);
     launch_grouped<WeightKind::kBF16, Epilogue::kBF16>(context, g);
   }
 }

@@ -19,6 +19,7 @@ enum class Epilogue : uint8_t {
   kAdd,     // y = bf16(sum + fp32(bf16(product)))
   kSwiglu,  // y = act_quant_dequant(bf16(weight * silu(min(g, limit)) * clamp(u, -limit, limit))), g and u the rounded
             // products with weight[0] and weight[1] (7)
+  kVision,  // y = bf16(product + bias), then bf16(gelu(y)) or bf16(residual + y) (VisionLinearArgs)
 };
 
 struct GroupedProduct {
@@ -39,6 +40,9 @@ struct GroupedProduct {
   const float* sum = nullptr;         // kAdd [x_rows, n], row stride ldy
   const float* row_weight = nullptr;  // kSwiglu [x_rows], or null: 1
   float limit = 0;                    // kSwiglu
+  const bf16* bias = nullptr;         // kVision [n], or null: 0
+  const bf16* residual = nullptr;     // kVision [x_rows, n], row stride ldy, or null; may be y
+  bool gelu = false;                  // kVision, not with a residual
 };
 
 // True when the shape fits the tensor copy engine: the choice is by (kind, n, k) alone. Otherwise grouped_product runs

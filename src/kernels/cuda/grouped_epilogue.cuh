@@ -23,6 +23,17 @@ __device__ inline void warpgroup_barrier(int group) {
   }
 }
 
+// VisionLinearArgs' last step on two neighbours: y holds bf16(product + bias).
+__device__ inline float exact_gelu(float x) {
+  return __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, erff(__fmul_rn(x, 0x1.6a09e6p-1f))));
+}
+__device__ inline uint32_t gelu_pair(uint32_t y) {
+  return pack_bf16(exact_gelu(low_half(y)), exact_gelu(high_half(y)));
+}
+__device__ inline uint32_t residual_pair(uint32_t y, uint32_t residual) {
+  return pack_bf16(low_half(residual) + low_half(y), high_half(residual) + high_half(y));
+}
+
 // kWidth tokens (32, or 16 at the end) of a warpgroup's 64 outputs, from registers (weights down, tokens across) to
 // rows of tokens. `d`: the accumulators of those tokens.
 template <Epilogue kEpilogue, int kBuffer, int kWidth>
@@ -59,12 +70,22 @@ __device__ inline void write_chunk(const GroupedParams& p, const GroupTile& tile
     ptx::store_matrices_transposed(buffer + static_cast<uint32_t>(token * 64 + ((warp ^ (token >> 1 & 3)) << 4)), t[0],
                                    t[1], t[2], t[3]);
   } else {
+    float low = 0, high = 0;  // what is added to this thread's two outputs
+    if constexpr (kEpilogue == Epilogue::kVision) {
+      const int n = tile.n0 + 64 * w.group + 16 * warp + g;
+      if (p.bias != nullptr && n < p.n) low = widen(p.bias[n]);
+      if (p.bias != nullptr && n + 8 < p.n) high = widen(p.bias[n + 8]);
+    }
+    const auto at = [&](int i) {
+      if constexpr (kEpilogue != Epilogue::kVision) return d[i];
+      return d[i] + (i % 4 < 2 ? low : high);
+    };
 #pragma unroll
     for (int j = 0; j < kWidth / 8; j += 2) {
       const int token = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;
       ptx::store_matrices_transposed(buffer + static_cast<uint32_t>(token * 128 + ((chunk ^ (token & 7)) << 4)),
-                                     pack_bf16(d[4 * j], d[4 * j + 1]), pack_bf16(d[4 * j + 2], d[4 * j + 3]),
-                                     pack_bf16(d[4 * j + 4], d[4 * j + 5]), pack_bf16(d[4 * j + 6], d[4 * j + 7]));
+                                     pack_bf16(at(4 * j), at(4 * j + 1)), pack_bf16(at(4 * j + 2), at(4 * j + 3)),
+                                     pack_bf16(at(4 * j + 4), at(4 * j + 5)), pack_bf16(at(4 * j + 6), at(4 * j + 7)));
     }
   }
   // One barrier a chunk: the other buffer's readers have passed it before anybody writes there again.
@@ -100,6 +121,13 @@ __device__ inline void write_chunk(const GroupedParams& p, const GroupTile& tile
         v.y = pack_bf16(a.z + low_half(v.y), a.w + high_half(v.y));
         v.z = pack_bf16(b.x + low_half(v.z), b.y + high_half(v.z));
         v.w = pack_bf16(b.z + low_half(v.w), b.w + high_half(v.w));
+      }
+      if constexpr (kEpilogue == Epilogue::kVision) {
+        if (p.gelu) v = {gelu_pair(v.x), gelu_pair(v.y), gelu_pair(v.z), gelu_pair(v.w)};
+        if (p.residual != nullptr) {
+          const uint4 r = *reinterpret_cast<const uint4*>(p.residual + at);
+          v = {residual_pair(v.x, r.x), residual_pair(v.y, r.y), residual_pair(v.z, r.z), residual_pair(v.w, r.w)};
+        }
       }
       *reinterpret_cast<uint4*>(p.y + at) = v;
     }

@@ -61,6 +61,9 @@ void launch_width(CudaContext& context, const GroupedProduct& g) {
   p.y_f32 = g.y_f32;
   p.sum = g.sum;
   p.row_weight = g.row_weight;
+  p.bias = g.bias;
+  p.residual = g.residual;
+  p.gelu = g.gelu;
   p.ldy = g.ldy;
   p.limit = g.limit;
   p.rows = static_cast<int32_t>(g.x_rows);

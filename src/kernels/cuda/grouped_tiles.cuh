@@ -17,9 +17,12 @@ struct GroupedParams {
   float* y_f32;
   const float* sum;
   const float* row_weight;
+  const bf16* bias;
+  const bf16* residual;
   int64_t ldy;
   float limit;
   int32_t rows, n, k, groups, row_tiles, n_per_column_group;
+  bool gelu;
 };
 
 struct GroupTile {

@@ -27,4 +27,10 @@ void commit_ring(Context&, const StepView&, const CommitRingArgs&);
 void commit_pending(Context&, const StepView&, const CommitPendingArgs&);
 void commit_history(Context&, const StepView&, const CommitHistoryArgs&);
 
+void vision_linear(Context&, const VisionLinearArgs&);
+void vision_norm(Context&, const VisionNormArgs&);
+void vision_attention(Context&, const VisionAttentionArgs&);
+void vision_gate(Context&, const VisionGateArgs&);
+void vision_windows(Context&, const VisionWindowsArgs&);
+
 }  // namespace mdi::cuda
