@@ -118,11 +118,34 @@ struct Walk {
     linear(w.draft.markov_head);
     linear(w.draft.confidence_proj);
   }
+
+  void vision_block(VisionBlockWeights& w) {
+    one(w.norm1, config.vision.dim);
+    one(w.norm2, config.vision.dim);
+    for (LinearWeight* l : {&w.wqkv, &w.wo, &w.w1, &w.w2}) linear(*l);
+    one(w.wqkv_bias, w.wqkv.n);
+    one(w.wo_bias, w.wo.n);
+  }
+
+  void vision(VisionWeights& w) {
+    linear(w.patch_embed);
+    one(w.patch_bias, w.patch_embed.n);
+    for (VisionBlockWeights& block : w.blocks) vision_block(block);
+    one(w.norm, config.vision.dim);
+    linear(w.aligner_w1);
+    one(w.aligner_b1, w.aligner_w1.n);
+    linear(w.aligner_w2);
+    one(w.aligner_b2, w.aligner_w2.n);
+    for (const bf16** row : {&w.image_start, &w.image_newline, &w.image_end}) one(*row, config.dim);
+  }
 };
 
+// Of a model without a tower there is nothing to see in its weights.
 template <class Put>
-void walk(const ModelConfig& config, Weights& weights, Put put) {
-  Walk<Put>{config, put}.all(weights);
+void walk(const ModelConfig& config, Weights& weights, VisionWeights& vision, Put put) {
+  Walk<Put> walk{config, put};
+  walk.all(weights);
+  walk.vision(vision);
 }
 
 int64_t advance(int64_t at, int64_t bytes, bool align) {
@@ -132,16 +155,18 @@ int64_t advance(int64_t at, int64_t bytes, bool align) {
 }  // namespace
 
 int64_t placed_bytes(const Model& model) {
-  Weights weights = model.weights;  // the walk takes it as changeable; this copy stays as it is
+  Weights weights = model.weights;  // the walk takes them as changeable; these copies stay as they are
+  VisionWeights vision = model.vision;
   int64_t end = 0;
-  walk(model.config(), weights, [&end](const void*&, int64_t bytes, bool align) { end = advance(end, bytes, align); });
+  walk(model.config(), weights, vision,
+       [&end](const void*&, int64_t bytes, bool align) { end = advance(end, bytes, align); });
   return end;
 }
 
 DeviceBuffer place_weights(Context& context, Model& model) {
   DeviceBuffer buffer(context, placed_bytes(model));
   int64_t end = 0;
-  walk(model.config(), model.weights, [&](const void*& p, int64_t bytes, bool align) {
+  walk(model.config(), model.weights, model.vision, [&](const void*& p, int64_t bytes, bool align) {
     end = advance(end, bytes, align);
     std::byte* to = buffer.as<std::byte>() + (end - bytes);
     context.ops->copy_in(context, to, p, bytes);

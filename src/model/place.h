@@ -8,14 +8,14 @@
 
 namespace mdi {
 
-// Bytes that place_weights allocates: every tensor of the text network and the draft layers, padded to 256 bytes.
+// Bytes that place_weights allocates: every tensor of the text network, the draft layers and the vision tower, padded
+// to 256 bytes.
 int64_t placed_bytes(const Model& model);
 
-// Copies those tensors into one allocation on the context's device and points model.weights at them. The experts of a
-// layer lie one behind the other without gaps: the codes of w1 of all experts, then of w3, then of w2, then the scales
-// in the same order, so that a base pointer and a stride address any of them. The vision tower's weights stay where
-// they are. The buffer owns the memory; model.weights is valid as long as it lives. Throws mdi::Error when the device
-// has no room.
+// Copies those tensors into one allocation on the context's device and points model.weights and model.vision at them.
+// The experts of a layer lie one behind the other without gaps: the codes of w1 of all experts, then of w3, then of w2,
+// then the scales in the same order, so that a base pointer and a stride address any of them. The buffer owns the
+// memory; the weights are valid as long as it lives. Throws mdi::Error when the device has no room.
 DeviceBuffer place_weights(Context& context, Model& model);
 
 }  // namespace mdi
