@@ -182,7 +182,7 @@ struct AttentionInputArgs {
   RopeTable rope;
   bf16* qr = nullptr;                // out [T, q_rank]
   bf16* q = nullptr;                 // out [T, heads, head_dim]
-  std::byte* window_rows = nullptr;  // out [T] rows of WindowRow{head_dim}
+  std::byte* window_rows = nullptr;  // out [T] rows of WindowRow{head_dim}; null: not wanted
 };
 
 // Compressed rows and index keys of one KV source (6.5), written to rows that no query of an earlier step sees.
@@ -222,6 +222,8 @@ struct IndexSelectArgs {
 
 // Attention over the window and the selected rows, with a sink (6.7). Keys are values. Order of accumulation: window
 // positions p - window + 1 .. p, then `selected` in its order, in blocks of 64. At ratio 0 `selected` is null.
+// The step's row arrays name the queries, its sequence arrays the window rows: there may be more rows than queries
+// (bounded replay, 13).
 struct SparseAttentionArgs {
   int32_t heads = 0, head_dim = 0, topk = 0;
   // A draft block (dspark.md 3) is not causal: every query's keys are the last `window` positions before seq_start,
@@ -338,6 +340,15 @@ struct MarkovArgs {
   float* confidence = nullptr;  // out [sequences]
 };
 
+// data[i] = data[index[i]] for i = 0 .. rows - 1, in place: keeps some rows of an array. index ascends, so index[i] >= i
+// and no row is written before it is read.
+struct KeepRowsArgs {
+  int32_t rows = 0;
+  const int32_t* index = nullptr;  // [rows]
+  void* data = nullptr;            // [max(index) + 1, row_bytes]
+  int64_t row_bytes = 0;           // a multiple of 4
+};
+
 // Makes the first accepted[s] new tokens of each sequence permanent in one layer's ring: the last min(accepted, window)
 // of them are copied to their slots.
 struct CommitRingArgs {
@@ -449,6 +460,7 @@ struct Ops {
   void (*linear_norm)(Context&, const StepView&, const LinearNormArgs&);
   void (*window_rows)(Context&, const StepView&, const WindowRowsArgs&);
   void (*markov)(Context&, const MarkovArgs&);
+  void (*keep_rows)(Context&, const KeepRowsArgs&);
   void (*commit_ring)(Context&, const StepView&, const CommitRingArgs&);
   void (*commit_pending)(Context&, const StepView&, const CommitPendingArgs&);
   void (*commit_history)(Context&, const StepView&, const CommitHistoryArgs&);

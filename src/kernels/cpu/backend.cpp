@@ -62,6 +62,7 @@ constexpr Ops kOps = {
     .linear_norm = cpu::linear_norm,
     .window_rows = cpu::window_rows,
     .markov = cpu::markov,
+    .keep_rows = cpu::keep_rows,
     .commit_ring = cpu::commit_ring,
     .commit_pending = cpu::commit_pending,
     .commit_history = cpu::commit_history,

@@ -38,6 +38,7 @@ void head(Context&, const StepView&, const HeadArgs&);
 void linear_norm(Context&, const StepView&, const LinearNormArgs&);
 void window_rows(Context&, const StepView&, const WindowRowsArgs&);
 void markov(Context&, const MarkovArgs&);
+void keep_rows(Context&, const KeepRowsArgs&);
 void commit_ring(Context&, const StepView&, const CommitRingArgs&);
 void commit_pending(Context&, const StepView&, const CommitPendingArgs&);
 void commit_history(Context&, const StepView&, const CommitHistoryArgs&);

@@ -15,13 +15,15 @@ constexpr int kMaxRopePairs = 256;
 void attention_input(Context& context, const StepView& step, const AttentionInputArgs& args) {
   const int64_t rank = args.wq_a.n;
   const int64_t q_width = int64_t{args.heads} * args.head_dim;
-  window_rows(context, step,
-              {.eps = args.eps,
-               .x = args.x,
-               .wkv = args.wkv,
-               .norm = args.kv_norm,
-               .rope = args.rope,
-               .rows = args.window_rows});
+  if (args.window_rows != nullptr) {
+    window_rows(context, step,
+                {.eps = args.eps,
+                 .x = args.x,
+                 .wkv = args.wkv,
+                 .norm = args.kv_norm,
+                 .rope = args.rope,
+                 .rows = args.window_rows});
+  }
   linear(context, args.x, step.rows, args.wq_a, args.qr);
   cpu(context).pool.for_each(
       step.rows, [&](int64_t t) { rms_norm(args.qr + t * rank, args.q_norm, rank, args.eps, args.qr + t * rank); });

@@ -1,5 +1,6 @@
 // The stages that work on the residual stream: embedding, hyper-connections, means of the copies, head.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/quant.h"
@@ -58,6 +59,14 @@ void mean_copies(Context& context, const StepView& step, const MeanCopiesArgs& a
       args.out[t * args.out_stride + d] = to_bf16(sum / static_cast<float>(args.hc));
     }
   });
+}
+
+void keep_rows(Context&, const KeepRowsArgs& args) {
+  auto* data = static_cast<std::byte*>(args.data);
+  for (int32_t i = 0; i < args.rows; ++i) {
+    if (args.index[i] == i) continue;
+    std::memcpy(data + i * args.row_bytes, data + args.index[i] * args.row_bytes, static_cast<size_t>(args.row_bytes));
+  }
 }
 
 void head(Context& context, const StepView&, const HeadArgs& args) {

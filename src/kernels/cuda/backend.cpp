@@ -101,6 +101,7 @@ constexpr Ops kOps = {
     .linear_norm = cuda::linear_norm,
     .window_rows = cuda::window_rows,
     .markov = cuda::markov,
+    .keep_rows = cuda::keep_rows,
     .commit_ring = cuda::commit_ring,
     .commit_pending = cuda::commit_pending,
     .commit_history = cuda::commit_history,

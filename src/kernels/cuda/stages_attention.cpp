@@ -11,7 +11,8 @@ void attention_input(Context& base, const StepView& step, const AttentionInputAr
   CudaContext& context = cuda(base);
   const WorkspaceScope scope(context);
   const int64_t rows = step.rows, dim = args.wq_a.k, rank = args.wq_a.n;
-  bf16* const kv = context.workspace.take<bf16>(rows * args.head_dim, "window rows before their norm");
+  const bool window = args.window_rows != nullptr;
+  bf16* const kv = context.workspace.take<bf16>(window ? rows * args.head_dim : 0, "window rows before their norm");
   {
     const WorkspaceScope operand(context);
     const bf16* x = args.x;
@@ -21,7 +22,7 @@ void attention_input(Context& base, const StepView& step, const AttentionInputAr
       x = quantised;
     }
     linear_quantised(context, x, rows, dim, args.wq_a, args.qr, nullptr, rank);
-    linear_quantised(context, x, rows, dim, args.wkv, kv, nullptr, args.head_dim);
+    if (window) linear_quantised(context, x, rows, dim, args.wkv, kv, nullptr, args.head_dim);
   }
   const int64_t width = int64_t{args.heads} * args.head_dim;
   if (args.wq_b.kind == WeightKind::kE4M3 && rank % 32 == 0) {
@@ -33,7 +34,9 @@ void attention_input(Context& base, const StepView& step, const AttentionInputAr
     linear(context, args.qr, rows, args.wq_b, args.q, nullptr, width);
   }
   rope_rows(context, args.rope, step.position, rows, args.heads, args.head_dim, args.q, false);
-  window_rows(context, args.rope, step.position, rows, args.head_dim, kv, args.kv_norm, args.eps, args.window_rows);
+  if (window) {
+    window_rows(context, args.rope, step.position, rows, args.head_dim, kv, args.kv_norm, args.eps, args.window_rows);
+  }
 }
 
 void attention_output(Context& base, const StepView& step, const AttentionOutputArgs& args) {
