@@ -200,6 +200,19 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir) {
   return Checkpoint(std::move(state));
 }
 
+Checkpoint Checkpoint::in_memory(ModelConfig config, std::string_view name,
+                                 const std::function<const void*(const TensorSpec&)>& address) {
+  auto state = std::make_unique<State>();
+  state->dir = name;
+  state->config = std::move(config);
+  state->specs = inventory(state->config);
+  state->names = names_of(state->specs);
+  for (const TensorSpec& spec : state->specs)
+    state->views.push_back({address(spec), spec.dtype, spec.rank, spec.shape});
+  state->uses.assign(state->specs.size(), State::Use::kOpen);
+  return Checkpoint(std::move(state));
+}
+
 const ModelConfig& Checkpoint::config() const { return state_->config; }
 const std::filesystem::path& Checkpoint::dir() const { return state_->dir; }
 const std::vector<TensorSpec>& Checkpoint::tensors() const { return state_->specs; }

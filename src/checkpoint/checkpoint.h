@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,10 @@ class Checkpoint {
  public:
   // Throws mdi::Error naming the file and the tensor or key.
   static Checkpoint open(const std::filesystem::path& dir);
+  // The same tensors without files: `address` says where each of the inventory lies, wherever that is (nothing here
+  // reads them). `name` stands for the folder in errors; files() is empty.
+  static Checkpoint in_memory(ModelConfig config, std::string_view name,
+                              const std::function<const void*(const TensorSpec&)>& address);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

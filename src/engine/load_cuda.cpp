@@ -13,18 +13,28 @@
 
 namespace mdi {
 
-#ifdef MDI_WITH_CUDA
-
 namespace {
-
-// Scratch of one operation at a time, at most 4,096 rows a step: the largest is the experts' inner rows.
-constexpr int64_t kWorkspaceBytes = int64_t{4} << 30;
 
 std::string plan_lines(const char* title, const std::vector<PlanLine>& lines) {
   std::string text = fmt::format("\n  {}", title);
   for (const PlanLine& l : lines) text += fmt::format("\n    {:<34} {:>19}  {}", l.name, l.bytes, l.formula);
   return text;
 }
+
+}  // namespace
+
+std::string plan_text(const MemoryPlan& plan, uint64_t free) {
+  return fmt::format("the model needs {} bytes, {} are free, {} too few", plan.total, free, plan.missing) +
+         plan_lines("weights", plan.weights) + plan_lines("sequences", plan.state) +
+         plan_lines("workspaces", plan.workspaces) + fmt::format("\n  reserve {:>51}", plan.options.reserve);
+}
+
+#ifdef MDI_WITH_CUDA
+
+namespace {
+
+// Scratch of one operation at a time, at most 4,096 rows a step: the largest is the experts' inner rows.
+constexpr int64_t kWorkspaceBytes = int64_t{4} << 30;
 
 }  // namespace
 
@@ -39,11 +49,7 @@ void check_gpu_room(const ModelConfig& config) {
   options.vision = false;
   const MemoryPlan plan = plan_memory(config, options);
   if (plan.fits) return;
-  std::string text = fmt::format("the model needs {} bytes, {} of {} are free, {} too few", plan.total, device.free,
-                                 device.total, plan.missing);
-  text += plan_lines("weights", plan.weights) + plan_lines("sequences", plan.state) +
-          plan_lines("workspaces", plan.workspaces) + fmt::format("\n  reserve {:>51}", plan.options.reserve);
-  throw Error(device.name, text);
+  throw Error(device.name, plan_text(plan, static_cast<uint64_t>(device.free)));
 }
 
 #else

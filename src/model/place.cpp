@@ -164,12 +164,18 @@ int64_t placed_bytes(const Model& model) {
 }
 
 DeviceBuffer place_weights(Context& context, Model& model) {
+  return place_weights(context, model, [&context](void* to, const void* from, int64_t bytes) {
+    context.ops->copy_in(context, to, from, bytes);
+  });
+}
+
+DeviceBuffer place_weights(Context& context, Model& model, const PutTensor& put) {
   DeviceBuffer buffer(context, placed_bytes(model));
   int64_t end = 0;
   walk(model.config(), model.weights, model.vision, [&](const void*& p, int64_t bytes, bool align) {
     end = advance(end, bytes, align);
     std::byte* to = buffer.as<std::byte>() + (end - bytes);
-    context.ops->copy_in(context, to, p, bytes);
+    put(to, p, bytes);
     p = to;
   });
   return buffer;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "model/model.h"
 #include "model/state.h"
@@ -17,5 +18,9 @@ int64_t placed_bytes(const Model& model);
 // then the scales in the same order, so that a base pointer and a stride address any of them. The buffer owns the
 // memory; the weights are valid as long as it lives. Throws mdi::Error when the device has no room.
 DeviceBuffer place_weights(Context& context, Model& model);
+
+// The same, with what the tensors hold left to `put`: `to` is the place of the tensor that model.weights had at `from`.
+using PutTensor = std::function<void(void* to, const void* from, int64_t bytes)>;
+DeviceBuffer place_weights(Context& context, Model& model, const PutTensor& put);
 
 }  // namespace mdi
