@@ -52,7 +52,8 @@ Step block_step(const ModelConfig& c, std::span<const DraftSequence> sequences) 
     step.seq_start.push_back(s.length);
     step.seq_row.push_back(step.rows());
     step.seq_count.push_back(c.dspark_block_size);
-    step.seq_floor.push_back(0);
+    step.seq_kept.push_back(c.dspark_block_size);
+    step.seq_floor.push_back(s.replay_from);
     const auto index = static_cast<int32_t>(step.seq_slot.size()) - 1;
     for (int32_t i = 0; i < c.dspark_block_size; ++i) {
       step.sample_rows.push_back(step.rows());
@@ -76,7 +77,7 @@ Drafts draft(Context& context, const Model& model, const StatePools& state, std:
   if (count > out.max_sequences) throw Error("draft", "more sequences than the buffers hold");
   const Step step = block_step(c, sequences);
   upload_step(context, step, buffers);
-  Pass p = start_pass(context, model, state, buffers);
+  Pass p = start_pass(context, model, state, buffers, buffers.upper);
   p.whole_block = true;
   embed(p);
   for (int s = 0; s < model.draft_stages(); ++s) {

@@ -18,6 +18,7 @@ struct DraftSequence {
   int32_t slot = 0;
   int32_t length = 0;  // committed tokens; the anchor is the token at this position, not yet run
   int32_t anchor = 0;
+  int32_t replay_from = 0;  // of the sequence (model/step.h)
 };
 
 // What a draft call writes, sized for max_sequences.

@@ -1,6 +1,8 @@
 #include "model/forward.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "model/draft.h"
@@ -11,19 +13,25 @@ namespace mdi {
 void forward(Context& context, const Model& model, const StatePools& state, const Step& step, StepBuffers& buffers,
              const ForwardHooks& hooks) {
   upload_step(context, step, buffers);
-  const Pass p = start_pass(context, model, state, buffers);
+  const Pass all = start_pass(context, model, state, buffers, buffers.view);
+  const Pass p = start_pass(context, model, state, buffers, buffers.upper);
+  const int last_source = last_source_layer(p.config);
   context.layer = -1;
-  embed(p);
-  p.show_stream("embed_out");  // all copies are equal here
+  embed(all);
+  all.show_stream("embed_out");  // all copies are equal here
   for (int layer = 0; layer < p.config.n_layers; ++layer) {
     context.layer = layer;
     if (hooks.before_layer) hooks.before_layer(layer, buffers);
-    layer_forward(p, layer);
+    if (layer == last_source && buffers.drops) {
+      last_source_forward(all, p, layer, step.form);
+    } else {
+      layer_forward(layer <= last_source ? all : p, layer);
+    }
   }
   context.layer = -1;
   draft_seed(p);
   p.show("main_hidden", DType::kBF16, buffers.main_hidden.as<bf16>(),
-         {step.rows(), static_cast<int64_t>(p.config.dspark_target_layer_ids.size()) * p.config.dim});
+         {p.step.rows, static_cast<int64_t>(p.config.dspark_target_layer_ids.size()) * p.config.dim});
   p.ops().head(context, p.step,
                {.dim = p.config.dim,
                 .hc = p.config.hc_mult,
@@ -45,13 +53,25 @@ void commit(Context& context, const Model& model, StatePools& state, const Step&
       throw Error("commit", "sequence " + std::to_string(s) + " has " + std::to_string(step.seq_count[s]) +
                                 " new tokens, " + std::to_string(accepted[s]) + " cannot be accepted");
     }
+    // The kept rows are the last ones of the prompt: a part of it would leave windows with a hole.
+    if (step.seq_kept[s] < step.seq_count[s] && accepted[s] != 0 && accepted[s] != step.seq_count[s]) {
+      throw Error("commit", "sequence " + std::to_string(s) + " is replayed: expected all or none of its " +
+                                std::to_string(step.seq_count[s]) + " new tokens, found " +
+                                std::to_string(accepted[s]));
+    }
   }
-  const Pass p = start_pass(context, model, state, buffers);
+  const Pass p = start_pass(context, model, state, buffers, buffers.view);
+  std::vector<int32_t> both(accepted.begin(), accepted.end());
+  for (size_t s = 0; s < accepted.size(); ++s) both.push_back(std::min(accepted[s], step.seq_kept[s]));
   auto* counts = buffers.accepted.as<int32_t>();
-  context.ops->copy_in(context, counts, accepted.data(), static_cast<int64_t>(accepted.size_bytes()));
+  const int32_t* upper_counts = counts + accepted.size();
+  context.ops->copy_in(context, counts, both.data(), static_cast<int64_t>(both.size() * sizeof(int32_t)));
+  const int last_source = last_source_layer(p.config);
   for (int layer = 0; layer < state.layers; ++layer) {
-    context.ops->commit_ring(context, p.step,
-                             {.accepted = counts, .window_rows = p.window_rows(layer), .ring = state.ring(layer)});
+    const bool upper = layer > last_source;
+    context.ops->commit_ring(
+        context, upper ? buffers.upper : buffers.view,
+        {.accepted = upper ? upper_counts : counts, .window_rows = p.window_rows(layer), .ring = state.ring(layer)});
     if (layer < p.config.n_layers && p.config.is_kv_source(layer) && model.ratio(layer) > 1) {
       const int source = model.source_index(layer);
       context.ops->commit_pending(context, p.step,

@@ -7,12 +7,20 @@ namespace mdi {
 
 namespace {
 
+// Keeps the rows of an array that the upper layers compute.
+void keep(const Pass& p, const DeviceBuffer& rows, size_t row_bytes) {
+  p.ops().keep_rows(p.context, {.rows = p.buffers.upper.rows,
+                                .index = p.buffers.kept_rows,
+                                .data = rows.as<std::byte>(),
+                                .row_bytes = static_cast<int64_t>(row_bytes)});
+}
+
 void engram(const Pass& p, int layer) {
   const auto index = static_cast<size_t>(p.config.engram_index(layer));
   const StepBuffers::Hash& hash = p.buffers.hashes[index];
   const EngramWeights& w = p.model.layer(layer).engram;
   auto* rows = p.buffers.engram_rows.as<int64_t>();
-  p.ops().engram_hash(p.context, p.step,
+  p.ops().engram_hash(p.context, p.buffers.view,
                       {.ngram = p.config.engram_max_ngram_size,
                        .heads = p.config.engram_n_heads,
                        .token_map = p.buffers.token_map,
@@ -23,6 +31,8 @@ void engram(const Pass& p, int layer) {
                        .history = p.state.history.as<int32_t>(),
                        .compressed = p.buffers.compressed.as<int32_t>(),
                        .rows = rows});
+  // A dropped token is still part of the n-grams behind it, and of the history.
+  if (p.step.rows < p.buffers.view.rows) keep(p, p.buffers.engram_rows, p.config.engram_columns() * sizeof(int64_t));
   p.show("engram_hash_ids", DType::kI64, rows, {p.step.rows, p.config.engram_columns()});
   p.ops().engram(p.context, p.step,
                  {.dim = p.config.dim,
@@ -117,9 +127,9 @@ void select(const Pass& p, int layer) {
   }
 }
 
-void attention(const Pass& p, int layer) {
+// window_rows: null where they are there already.
+void queries(const Pass& p, int layer, std::byte* window_rows) {
   const AttentionWeights& w = p.model.layer(layer).attn;
-  const bool compressed = p.model.ratio(layer) > 0;
   p.ops().attention_input(p.context, p.step,
                           {.heads = p.config.n_heads,
                            .head_dim = p.config.head_dim,
@@ -133,13 +143,18 @@ void attention(const Pass& p, int layer) {
                            .rope = p.rope(layer),
                            .qr = p.buffers.qr.as<bf16>(),
                            .q = p.buffers.q.as<bf16>(),
-                           .window_rows = p.window_rows(layer)});
-  if (compressed && p.config.is_kv_source(layer)) compress(p, layer);
+                           .window_rows = window_rows});
+}
+
+// From the queries to the sublayer's output. `keys` has the same queries; its sequence arrays name the window rows.
+void attend(const Pass& p, int layer, const StepView& keys) {
+  const AttentionWeights& w = p.model.layer(layer).attn;
+  const bool compressed = p.model.ratio(layer) > 0;
   if (compressed && p.config.is_index_source(layer)) select(p, layer);
   if (compressed) {
     p.show("topk", DType::kI32, p.buffers.selected.as<int32_t>(), {p.step.rows, p.config.index_topk});
   }
-  p.ops().sparse_attention(p.context, p.step,
+  p.ops().sparse_attention(p.context, keys,
                            {.heads = p.config.n_heads,
                             .head_dim = p.config.head_dim,
                             .topk = p.config.index_topk,
@@ -214,6 +229,48 @@ void keep_main_hidden(const Pass& p, int layer) {
                        .out_stride = count * p.config.dim});
 }
 
+void begin_attention(const Pass& p, int layer) {
+  const LayerWeights& w = p.model.layer(layer);
+  const bool backbone = layer < p.config.n_layers;
+  if (backbone && p.config.engram_index(layer) >= 0) engram(p, layer);
+  if (backbone) keep_main_hidden(p, layer);
+  collapse(p, w.hc_attn, w.attn_norm, p.buffers.pre, p.buffers.pre_attn);
+  p.show_mixes("hc_attn", p.buffers.pre_attn);
+  p.show_rows("attn_in", p.buffers.x);
+}
+
+void end_attention(const Pass& p) {
+  p.show_rows("attn_out", p.buffers.y);
+  expand(p);
+}
+
+void expert_half(const Pass& p, int layer) {
+  const LayerWeights& w = p.model.layer(layer);
+  collapse(p, w.hc_ffn, w.ffn_norm, p.buffers.pre_attn, p.buffers.pre);
+  p.show_mixes("hc_ffn", p.buffers.pre);
+  p.show_rows("ffn_in", p.buffers.x);
+  moe(p, layer);
+  p.show_rows("ffn_out", p.buffers.y);
+  expand(p);
+  p.show_stream("out");
+  p.show("pre_mix", DType::kF32, p.buffers.pre.as<float>(), {p.step.rows, p.config.hc_mult});
+}
+
+// The stream, and what the layers above take over from `layer` and those below it.
+void keep_stream(const Pass& p, int layer) {
+  const ModelConfig& c = p.config;
+  const auto dim = static_cast<size_t>(c.dim), copies = static_cast<size_t>(c.hc_mult);
+  keep(p, p.buffers.h, copies * dim * sizeof(bf16));
+  keep(p, p.buffers.selected, static_cast<size_t>(c.index_topk) * sizeof(int32_t));
+  if (c.candidate_source_layer >= 0 && c.candidate_source_layer <= layer) {
+    keep(p, p.buffers.candidates, static_cast<size_t>(c.candidate_topk_blocks) * sizeof(int32_t));
+  }
+  const auto& targets = c.dspark_target_layer_ids;
+  if (std::any_of(targets.begin(), targets.end(), [layer](int32_t target) { return target <= layer; })) {
+    keep(p, p.buffers.main_hidden, targets.size() * dim * sizeof(bf16));
+  }
+}
+
 }  // namespace
 
 void embed(const Pass& p) {
@@ -228,26 +285,49 @@ void embed(const Pass& p) {
 }
 
 void layer_forward(const Pass& p, int layer) {
-  const LayerWeights& w = p.model.layer(layer);
-  const bool backbone = layer < p.config.n_layers;
-  if (backbone && p.config.engram_index(layer) >= 0) engram(p, layer);
-  if (backbone) keep_main_hidden(p, layer);
+  begin_attention(p, layer);
+  queries(p, layer, p.window_rows(layer));
+  if (p.model.ratio(layer) > 0 && p.config.is_kv_source(layer)) compress(p, layer);
+  attend(p, layer, p.step);
+  end_attention(p);
+  expert_half(p, layer);
+}
 
-  collapse(p, w.hc_attn, w.attn_norm, p.buffers.pre, p.buffers.pre_attn);
-  p.show_mixes("hc_attn", p.buffers.pre_attn);
-  p.show_rows("attn_in", p.buffers.x);
-  attention(p, layer);
-  p.show_rows("attn_out", p.buffers.y);
-  expand(p);
-
-  collapse(p, w.hc_ffn, w.ffn_norm, p.buffers.pre_attn, p.buffers.pre);
-  p.show_mixes("hc_ffn", p.buffers.pre);
-  p.show_rows("ffn_in", p.buffers.x);
-  moe(p, layer);
-  p.show_rows("ffn_out", p.buffers.y);
-  expand(p);
-  p.show_stream("out");
-  p.show("pre_mix", DType::kF32, p.buffers.pre.as<float>(), {p.step.rows, p.config.hc_mult});
+void last_source_forward(const Pass& all, const Pass& kept, int layer, ReplayForm form) {
+  const StepBuffers& b = all.buffers;
+  const auto copies = static_cast<size_t>(all.config.hc_mult);
+  if (form == ReplayForm::kAfterLastSource) {
+    layer_forward(all, layer);
+    keep_stream(all, layer);
+    keep(all, b.pre, copies * sizeof(float));
+    return;
+  }
+  begin_attention(all, layer);
+  // Window rows of all rows: a halo of window - 1 would do, but it may lie in an earlier chunk, and this product is a
+  // few thousandths of the step.
+  const AttentionWeights& w = all.model.layer(layer).attn;
+  all.ops().window_rows(all.context, all.step,
+                        {.eps = all.config.norm_eps,
+                         .x = b.x.as<bf16>(),
+                         .wkv = w.wkv,
+                         .norm = w.kv_norm,
+                         .rope = all.rope(layer),
+                         .rows = all.window_rows(layer)});
+  compress(all, layer);
+  keep_stream(all, layer);
+  keep(all, b.x, static_cast<size_t>(all.config.dim) * sizeof(bf16));
+  keep(all, b.pre_attn, copies * sizeof(float));
+  keep(all, b.post, copies * sizeof(float));
+  keep(all, b.comb, copies * copies * sizeof(float));
+  queries(kept, layer, nullptr);
+  StepView keys = kept.step;
+  keys.seq_start = all.step.seq_start;
+  keys.seq_row = all.step.seq_row;
+  keys.seq_count = all.step.seq_count;
+  keys.seq_floor = all.step.seq_floor;
+  attend(kept, layer, keys);
+  end_attention(kept);
+  expert_half(kept, layer);
 }
 
 }  // namespace mdi

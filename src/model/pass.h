@@ -58,14 +58,12 @@ struct Pass {
   }
 };
 
-// A pass over the step that was uploaded last.
-inline Pass start_pass(Context& context, const Model& model, const StatePools& state, StepBuffers& buffers) {
-  return {.context = context,
-          .model = model,
-          .config = model.config(),
-          .state = state,
-          .buffers = buffers,
-          .step = buffers.view};
+// A pass over the step that was uploaded last: over all its rows (buffers.view), or over those that the layers after
+// the last KV source and the draft stages compute (buffers.upper).
+inline Pass start_pass(Context& context, const Model& model, const StatePools& state, StepBuffers& buffers,
+                       const StepView& rows) {
+  return {
+      .context = context, .model = model, .config = model.config(), .state = state, .buffers = buffers, .step = rows};
 }
 
 }  // namespace mdi

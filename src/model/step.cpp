@@ -33,6 +33,12 @@ void check_sequence(const Model& model, const StatePools& state, const StepSeque
     throw Error(where, "expected a row of " + std::to_string(c.dim) + " values for each of " + std::to_string(flagged) +
                            " image tokens, found " + std::to_string(s.image_rows.size()) + " values");
   }
+  if (s.replay_from < 0 || s.replay_from > c.max_position_embeddings) {
+    throw Error(where, "replay_from: expected a position, found " + std::to_string(s.replay_from));
+  }
+  if (s.replay_from > 0 && last_source_layer(c) < 0) {
+    throw Error(where, "bounded replay needs a model with KV sources");
+  }
   const int64_t needed = blocks_for(length);
   if (static_cast<int64_t>(s.blocks.size()) < needed) {
     throw Error(where, std::to_string(length) + " tokens need " + std::to_string(needed) + " blocks, the table has " +
@@ -49,8 +55,9 @@ void check_sequence(const Model& model, const StatePools& state, const StepSeque
 
 }  // namespace
 
-Step make_step(const Model& model, const StatePools& state, std::span<const StepSequence> sequences) {
+Step make_step(const Model& model, const StatePools& state, std::span<const StepSequence> sequences, ReplayForm form) {
   Step step;
+  step.form = form;
   std::set<int32_t> slots;
   for (const StepSequence& s : sequences) {
     check_sequence(model, state, s);
@@ -74,13 +81,19 @@ Step make_step(const Model& model, const StatePools& state, std::span<const Step
     step.image_rows.insert(step.image_rows.end(), s.image_rows.begin(), s.image_rows.end());
     for (int32_t i : s.sample_tokens) {
       if (i < 0 || i >= count) throw Error("step", "sample row " + std::to_string(i) + " is not a new token");
+      if (s.start + i < s.replay_from) {
+        throw Error("step, slot " + std::to_string(s.slot),
+                    "a sample at position " + std::to_string(s.start + i) + " is wanted, but the layers after the " +
+                        "last KV source run from position " + std::to_string(s.replay_from) + " on");
+      }
       step.sample_rows.push_back(first + i);
     }
     step.seq_slot.push_back(s.slot);
     step.seq_start.push_back(s.start);
     step.seq_row.push_back(first);
     step.seq_count.push_back(count);
-    step.seq_floor.push_back(0);
+    step.seq_kept.push_back(std::clamp(s.start + count - s.replay_from, 0, count));
+    step.seq_floor.push_back(s.replay_from);
     const auto used = std::min(s.blocks.size(), static_cast<size_t>(step.max_blocks));
     step.block_table.insert(step.block_table.end(), s.blocks.begin(), s.blocks.begin() + static_cast<ptrdiff_t>(used));
     step.block_table.resize(step.seq_slot.size() * static_cast<size_t>(step.max_blocks), -1);
@@ -99,8 +112,9 @@ StepBuffers::StepBuffers(Context& context, const Model& model, int32_t rows, int
   const auto make = [&context](int64_t elements, size_t size) {
     return DeviceBuffer(context, elements * static_cast<int64_t>(size));
   };
-  const int64_t row_arrays = t * (4 + 4 + 4 + 4 + 1) + 4;
-  step_data = make(row_arrays + int64_t{sequences} * (5 + int64_t{blocks}) * 4 + int64_t{samples} * 4 + 64, 1);
+  // token, position, sequence and image flag of the rows of both views; image rows; the kept rows.
+  const int64_t row_arrays = t * (2 * (4 + 4 + 4 + 1) + 4 + 4) + 8;
+  step_data = make(row_arrays + int64_t{sequences} * (9 + int64_t{blocks}) * 4 + int64_t{samples} * 4 + 64, 1);
   image_rows = make(c.has_vision ? t * c.dim : 0, sizeof(bf16));
   h = make(t * hc * c.dim, sizeof(bf16));
   pre = make(t * hc, sizeof(float));
@@ -125,7 +139,7 @@ StepBuffers::StepBuffers(Context& context, const Model& model, int32_t rows, int
   main_x = make(model.draft_stages() > 0 ? t * c.dim : 0, sizeof(bf16));
   main_hidden = make(t * static_cast<int64_t>(c.dspark_target_layer_ids.size()) * c.dim, sizeof(bf16));
   logits = make(int64_t{samples} * c.vocab_size, sizeof(float));
-  accepted = make(sequences, sizeof(int32_t));
+  accepted = make(2 * int64_t{sequences}, sizeof(int32_t));
 
   // 64-bit tables first, so that each array is aligned.
   int64_t bytes = 0;
@@ -152,6 +166,37 @@ StepBuffers::StepBuffers(Context& context, const Model& model, int32_t rows, int
   compressed_frequencies = place(model.compressed_frequencies);
 }
 
+namespace {
+
+// What the upper layers see of a step that drops rows.
+struct KeptRows {
+  std::vector<int32_t> row, token, position, seq_of_row, seq_start, seq_row, sample_rows;
+  std::vector<uint8_t> dead;
+};
+
+KeptRows kept_of(const Step& step) {
+  KeptRows k;
+  std::vector<int32_t> place(step.token.size(), -1);
+  for (size_t s = 0; s < step.seq_slot.size(); ++s) {
+    const int32_t dropped = step.seq_count[s] - step.seq_kept[s];
+    k.seq_start.push_back(step.seq_start[s] + dropped);
+    k.seq_row.push_back(static_cast<int32_t>(k.row.size()));
+    for (int32_t i = dropped; i < step.seq_count[s]; ++i) {
+      const auto row = static_cast<size_t>(step.seq_row[s] + i);
+      place[row] = static_cast<int32_t>(k.row.size());
+      k.row.push_back(static_cast<int32_t>(row));
+      k.token.push_back(step.token[row]);
+      k.position.push_back(step.position[row]);
+      k.seq_of_row.push_back(static_cast<int32_t>(s));
+      k.dead.push_back(step.dead[row]);
+    }
+  }
+  for (const int32_t row : step.sample_rows) k.sample_rows.push_back(place[static_cast<size_t>(row)]);
+  return k;
+}
+
+}  // namespace
+
 void upload_step(Context& context, const Step& step, StepBuffers& buffers) {
   if (step.rows() > buffers.max_rows || step.samples() > buffers.max_samples ||
       step.sequences() > buffers.max_sequences || step.max_blocks > buffers.max_blocks) {
@@ -176,9 +221,21 @@ void upload_step(Context& context, const Step& step, StepBuffers& buffers) {
   const size_t seq_count = put(step.seq_count);
   const size_t seq_floor = put(step.seq_floor);
   const size_t block_table = put(step.block_table);
-  const size_t sample_rows = put(step.sample_rows);
+  const std::vector<int32_t> no_floor(step.seq_slot.size(), 0);
+  const size_t zeros = put(no_floor);
+  const bool drops = step.kept_rows() < step.rows();
+  const KeptRows kept = drops ? kept_of(step) : KeptRows{};
+  const size_t sample_rows = put(drops ? kept.sample_rows : step.sample_rows);
+  const size_t kept_row = put(kept.row);
+  const size_t kept_token = put(kept.token);
+  const size_t kept_position = put(kept.position);
+  const size_t kept_seq_of_row = put(kept.seq_of_row);
+  const size_t kept_seq_start = put(kept.seq_start);
+  const size_t kept_seq_row = put(kept.seq_row);
+  const size_t kept_count = put(step.seq_kept);
   const size_t image_row = put(step.image_row);
   const size_t dead = put(step.dead);
+  const size_t kept_dead = put(kept.dead);
   auto* base = buffers.step_data.as<std::byte>();
   context.ops->copy_in(context, base, host.data(), static_cast<int64_t>(host.size()));
   const auto ints = [base](size_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
@@ -192,9 +249,23 @@ void upload_step(Context& context, const Step& step, StepBuffers& buffers) {
                   .seq_start = ints(seq_start),
                   .seq_row = ints(seq_row),
                   .seq_count = ints(seq_count),
-                  .seq_floor = ints(seq_floor),
+                  .seq_floor = ints(zeros),
                   .block_table = ints(block_table),
                   .max_blocks = step.max_blocks};
+  buffers.upper = buffers.view;
+  buffers.upper.seq_floor = ints(seq_floor);
+  buffers.drops = drops;
+  buffers.kept_rows = drops ? ints(kept_row) : nullptr;
+  if (drops) {
+    buffers.upper.rows = step.kept_rows();
+    buffers.upper.token = ints(kept_token);
+    buffers.upper.position = ints(kept_position);
+    buffers.upper.seq_of_row = ints(kept_seq_of_row);
+    buffers.upper.dead = reinterpret_cast<const uint8_t*>(base + kept_dead);
+    buffers.upper.seq_start = ints(kept_seq_start);
+    buffers.upper.seq_row = ints(kept_seq_row);
+    buffers.upper.seq_count = ints(kept_count);
+  }
   buffers.sample_rows = ints(sample_rows);
   buffers.image_row = step.image_row.empty() ? nullptr : ints(image_row);
   context.ops->copy_in(context, buffers.image_rows.as<bf16>(), step.image_rows.data(),

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "kernels/ops.h"
 #include "model/model.h"
+#include "model/replay.h"
 #include "model/state.h"
 
 namespace mdi {
@@ -21,6 +23,9 @@ struct StepSequence {
   std::span<const bf16> image_rows = {};
   std::span<const int32_t> blocks;         // block table, at least blocks_for(start + tokens)
   std::span<const int32_t> sample_tokens;  // indices into `tokens` whose logits are wanted, ascending
+  // Bounded replay (model/replay.h): the layers after the last KV source compute the tokens from this position on, and
+  // their windows see nothing older. It stays with the sequence while it decodes. 0: exact.
+  int32_t replay_from = 0;
 };
 
 struct Step {
@@ -28,19 +33,23 @@ struct Step {
   std::vector<uint8_t> dead;
   std::vector<int32_t> image_row;  // [T] the row of image_rows that a token is embedded as, or -1; empty without images
   std::vector<bf16> image_rows;    // [images' tokens, dim]
-  std::vector<int32_t> seq_slot, seq_start, seq_row, seq_count, seq_floor, block_table;
+  std::vector<int32_t> seq_slot, seq_start, seq_row, seq_count, block_table;
+  std::vector<int32_t> seq_kept, seq_floor;  // of the upper layers: how many of the last new tokens; window floor
   std::vector<int32_t> sample_rows;
   int32_t max_blocks = 0;
+  ReplayForm form = ReplayForm::kAfterLastSource;
 
   int32_t rows() const { return static_cast<int32_t>(token.size()); }
   int32_t sequences() const { return static_cast<int32_t>(seq_slot.size()); }
   int32_t samples() const { return static_cast<int32_t>(sample_rows.size()); }
+  int32_t kept_rows() const { return std::accumulate(seq_kept.begin(), seq_kept.end(), 0); }
 };
 
 // Throws mdi::Error for a token outside the vocabulary, image rows that are not as many as the flagged tokens, a length
-// past max_position_embeddings, a slot or block outside the pools, a block table that is too short, and a slot that
-// occurs twice.
-Step make_step(const Model& model, const StatePools& state, std::span<const StepSequence> sequences);
+// past max_position_embeddings, a slot or block outside the pools, a block table that is too short, a slot that occurs
+// twice, a sample of a token that the upper layers do not compute, and replay of a model without KV sources.
+Step make_step(const Model& model, const StatePools& state, std::span<const StepSequence> sequences,
+               ReplayForm form = ReplayForm::kAfterLastSource);
 
 // Everything that forward writes besides cache rows that nobody sees yet. Sized once for max_rows and max_samples.
 struct StepBuffers {
@@ -60,7 +69,7 @@ struct StepBuffers {
   DeviceBuffer route_index, route_weight, sum;  // experts
   DeviceBuffer main_hidden, main_x;             // draft input: [T, targets, dim], [T, dim] bf16
   DeviceBuffer logits;                          // [samples, vocab] fp32
-  DeviceBuffer accepted;                        // [S]
+  DeviceBuffer accepted;                        // [2, S]: of all rows, of the upper layers' rows
   DeviceBuffer tables;                          // what the hash and the rope read: copied once
 
   // Device copies of the model's small tables.
@@ -72,12 +81,15 @@ struct StepBuffers {
   const float* plain_frequencies = nullptr;
   const float* compressed_frequencies = nullptr;
 
-  StepView view;  // of the step that was uploaded last
-  const int32_t* sample_rows = nullptr;
-  const int32_t* image_row = nullptr;  // [T], null: the step has no images
+  // Of the step that was uploaded last: all rows, and those that the upper layers and the draft stages compute.
+  StepView view, upper;
+  bool drops = false;                    // upper has fewer rows than view
+  const int32_t* kept_rows = nullptr;    // [upper.rows] rows of view, where it drops some
+  const int32_t* sample_rows = nullptr;  // [samples] rows of upper
+  const int32_t* image_row = nullptr;    // [T], null: the step has no images
 };
 
-// Copies the step's arrays to the device and points buffers.view at them.
+// Copies the step's arrays to the device and points buffers.view and buffers.upper at them.
 void upload_step(Context& context, const Step& step, StepBuffers& buffers);
 
 }  // namespace mdi
