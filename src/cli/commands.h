@@ -14,6 +14,7 @@ namespace mdi {
 
 inline constexpr const char* kVersion = "0.1.0";
 
+void add_bench(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_check(CLI::App& app);
 void add_generate(CLI::App& app);

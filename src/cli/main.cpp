@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("mdi ") + mdi::kVersion);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
+  mdi::add_bench(app);
   mdi::add_chat(app);
   mdi::add_check(app);
   mdi::add_generate(app);
