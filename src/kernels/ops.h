@@ -435,6 +435,12 @@ struct Ops {
   void (*release)(Context&, void*);
   void (*copy_in)(Context&, void* device, const void* host, int64_t bytes);
   void (*copy_out)(Context&, void* host, const void* device, int64_t bytes);
+  // Host memory that copy() reaches without staging (pinned, with a GPU). Throws mdi::Error when there is no room.
+  void* (*allocate_host)(Context&, int64_t bytes);
+  void (*release_host)(Context&, void*);
+  // Device memory to device memory, or to or from allocate_host's. Runs in the order of the context's other work and
+  // does not wait for it: whoever looks at the host memory himself calls copy_out of something first. No overlap.
+  void (*copy)(Context&, void* to, const void* from, int64_t bytes);
 
   void (*embed)(Context&, const StepView&, const EmbedArgs&);
   void (*engram_hash)(Context&, const StepView&, const EngramHashArgs&);
@@ -446,12 +452,6 @@ struct Ops {
   void (*index_select)(Context&, const StepView&, const IndexSelectArgs&);
   void (*sparse_attention)(Context&, const StepView&, const SparseAttentionArgs&);
   void (*attention_output)(Context&, const StepView&, const AttentionOutputArgs&);
-  // Host memory that copy() reaches without staging (pinned, with a GPU). Throws mdi::Error when there is no room.
-  void* (*allocate_host)(Context&, int64_t bytes);
-  void (*release_host)(Context&, void*);
-  // Device memory to device memory, or to or from allocate_host's. Runs in the order of the context's other work and
-  // does not wait for it: whoever looks at the host memory himself calls copy_out of something first. No overlap.
-  void (*copy)(Context&, void* to, const void* from, int64_t bytes);
   void (*route)(Context&, const StepView&, const RouteArgs&);
   void (*routed_experts)(Context&, const StepView&, const RoutedExpertsArgs&);
   void (*shared_expert)(Context&, const StepView&, const SharedExpertArgs&);
