@@ -82,6 +82,31 @@ done
   done
 } >>"$report"
 
+# Whole steps of one rank with synthetic weights; the bench compares 64 rows of every stage with the CPU backend.
+{
+  echo
+  echo "## Whole steps"
+} >>"$report"
+bench() { # log, seconds, arguments
+  local log=$out/$1.log limit=$2
+  shift 2
+  timeout "$limit" "$here/bin/mdi" bench "$@" >"$log" 2>&1
+  local code=$?
+  {
+    echo
+    echo '```'
+    echo "mdi bench $*"
+    cat "$log"
+    ((code == 0)) || echo "exit $code"
+    echo '```'
+  } >>"$report"
+  ((code == 0)) || failed=1
+}
+bench bench-step 150 step
+bench bench-decode-64 60 decode --batch 64
+bench bench-decode-256 60 decode --batch 256 --context 32768
+bench bench-kernels 90 kernels
+
 {
   echo
   echo "## compute-sanitizer over small shapes"

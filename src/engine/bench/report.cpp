@@ -151,8 +151,12 @@ std::string telemetry_json(const Telemetry& t) {
 template <class T, class Item>
 std::string list_json(const std::vector<T>& items, const Item& item) {
   std::string text = "[";
-  for (const T& i : items) text += (text.size() > 1 ? "," : "") + item(i);
-  return text + "]";
+  for (const T& i : items) {
+    if (text.size() > 1) text += ',';
+    text += item(i);
+  }
+  text += ']';
+  return text;
 }
 
 std::string row_json(const BenchReport& r, const RunResult& row) {
