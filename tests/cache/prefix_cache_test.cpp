@@ -191,12 +191,27 @@ TEST(PrefixCache, AnotherImageUnderTheSameTokensIsNeverFound) {  // faults: keye
   first.publish(128);  // inside the span, at a block's end
   first.publish(200);  // inside the span
   first.publish(350);
-  const auto position = [&](const PrefixKey& key) { return cache.prefix.find(key, 499, accept_exact).position; };
+  const auto position = [&](const PrefixKey& key) {
+    return cache.prefix.find(key, key.length() - 1, accept_exact).position;
+  };
   EXPECT_EQ(position(with_image(cat, 100, 200)), 350);
   EXPECT_EQ(position(with_image(dog, 100, 200)), 0);
   EXPECT_EQ(position(with_image(cat, 101, 200)), 0);
   EXPECT_EQ(position(with_image(cat, 100, 201)), 0);
   EXPECT_EQ(find(cache, std::vector<int32_t>(500, 9)).position, 0);
+
+  // All of it in a partial block, of which there is no hash.
+  Sequence second(cache, "tenant");
+  second.key.add_image({.start = 10, .count = 30, .digest = cache.hasher.digest(cat)});
+  second.grow(std::vector<int32_t>(50, 9));
+  second.publish(20);
+  second.publish(50);
+  for (const auto& [bytes, expected] : {std::pair(cat, 50), std::pair(dog, 0)}) {
+    PrefixKey key(cache.hasher, "tenant");
+    key.add_image({.start = 10, .count = 30, .digest = cache.hasher.digest(bytes)});
+    key.append(std::vector<int32_t>(60, 9));
+    EXPECT_EQ(position(key), expected);
+  }
 }
 
 // A prefix of text in front of an image is the same whatever image follows.
