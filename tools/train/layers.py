@@ -52,22 +52,14 @@ def hc_post(y, h, post, comb):
     return (post[..., None] * y.float()[..., None, :] + mixed).to(h.dtype)
 
 
-def engram_rows(c, layer, ids, token_map, pad):
-    """Table rows [B, T, columns] of token ids [B, T] (engram.md 4)."""
-    from config import engram_multipliers, engram_primes
-
-    primes = engram_primes(c)[c.engram_layer_ids.index(layer)]
-    multipliers = engram_multipliers(c, layer)
+def engram_rows(ids, token_map, pad, multipliers, primes):
+    """Table rows [B, T, columns] of token ids [B, T] (engram.md 4); primes by column, n-gram by n-gram."""
     compressed = token_map[ids]
-    x, rows, offset = None, [], 0
-    for back in range(c.engram_max_ngram_size):
-        t = compressed if back == 0 else F.pad(compressed, (back, 0), value=pad)[:, : ids.shape[1]]
-        term = t * multipliers[back]
-        x = term if x is None else x ^ term
-        if back == 0:
-            continue
-        for head in range(c.engram_n_heads):
-            p = primes[(back - 1) * c.engram_n_heads + head]
+    x = compressed * multipliers[0]
+    rows, offset, heads = [], 0, len(primes) // (len(multipliers) - 1)
+    for back in range(1, len(multipliers)):
+        x = x ^ (F.pad(compressed, (back, 0), value=pad)[:, : ids.shape[1]] * multipliers[back])
+        for p in primes[(back - 1) * heads : back * heads]:
             rows.append(x % p + offset)
             offset += p
     return torch.stack(rows, -1)

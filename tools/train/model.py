@@ -211,9 +211,10 @@ class Tables:
         self.plain, self.compressed = angles(False), angles(True)
         self.token_map = torch.tensor(token_map, device=device)
         self.pad = token_map[c.engram_pad_token_id]
+        self.hashes = {i: (config.engram_multipliers(c, i), p) for i, p in zip(c.engram_layer_ids, config.engram_primes(c))}
 
-    def memory(self, c, i, ids):
-        return L.engram_rows(c, i, ids, self.token_map, self.pad)
+    def memory(self, i, ids):
+        return L.engram_rows(ids, self.token_map, self.pad, *self.hashes[i])
 
 
 def start(embed, ids, c):
@@ -245,7 +246,7 @@ class Net:
         shared, counts, losses, means = (None,) * 4, {}, [], []
         for i, k in enumerate(self.kinds):
             table = (self.tables.compressed if k.ratio else self.tables.plain)[: padded.shape[1]]
-            memory = self.tables.memory(c, i, padded) if k.engram else None
+            memory = self.tables.memory(i, padded) if k.engram else None
             h, pre, mean, shared, count, loss = self.layer(h, pre, part(self.w, f"layers.{i}."), k, c, table, shared, memory, sparse, exact)
             counts[f"layers.{i}."] = count
             losses.append(loss)
