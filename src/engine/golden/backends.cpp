@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/golden/backend_layers.h"
 
 namespace mdi::golden {
 namespace {
@@ -13,73 +14,110 @@ namespace {
 constexpr double kOfReference = 2;  // the backends' difference may be this many times the oracle's own
 constexpr double kOfMargin = 4;     // a margin of this many differences is one that both must see
 
-double rms(const std::vector<float>& a, const float* b) {
+double squares(const std::vector<float>& a, const float* b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += (double{a[i]} - double{b[i]}) * (double{a[i]} - double{b[i]});
-  return std::sqrt(sum / static_cast<double>(std::max<size_t>(a.size(), 1)));
+  return sum;
 }
 
-Quantity quantity(const Prompt& p, const char* name) {
+double rms(double sum, int64_t count) { return std::sqrt(sum / static_cast<double>(std::max<int64_t>(count, 1))); }
+
+Quantity quantity(std::string name, Verdict verdict) {
   Quantity q;
-  q.name = p.prefix + name;
+  q.name = std::move(name);
   q.compared = true;
-  q.verdict = Verdict::kPass;
+  q.verdict = verdict;
   return q;
 }
 
-void compare_logits(const Prompt& p, const std::vector<float>& logits, const std::vector<float>& oracle,
-                    double difference) {
-  Quantity q = quantity(p, "backends.logits");
+// The difference and the oracle's own, as one line.
+std::string rms_text(double difference, double reference, const char* relation) {
+  return fmt::format("rms {:.2e} from the CPU's, which is {:.2e} from the stored: {:.2f}{}", difference, reference,
+                     difference / reference, relation);
+}
+
+void add_logits(const Prompt& p, const std::vector<float>& logits, const std::vector<float>& oracle) {
+  FolderDifference& folder = p.oracle->folder;
+  const double difference = squares(logits, oracle.data());
+  const auto count = static_cast<int64_t>(logits.size());
+  folder.all_squares += difference;
+  folder.all_logits += count;
+  if (!p.file.has("prefill.logits")) return;
   const TensorView stored = p.file.get("prefill.logits", DType::kF32, {kAnySize, p.model.config().vocab_size});
-  if (stored.elements() != static_cast<int64_t>(oracle.size())) throw Error(q.name, "other rows are stored");
-  const double reference = rms(oracle, stored.as<float>());
+  if (stored.elements() != count) throw Error(p.prefix + "backends.logits", "other rows are stored");
+  const double reference = squares(oracle, stored.as<float>());
+  folder.squares += difference;
+  folder.stored_squares += reference;
+  folder.logits += count;
+  Quantity q = quantity(p.prefix + "backends.logits", Verdict::kInfo);
   for (size_t i = 0; i < logits.size(); ++i) {
     q.largest = std::max(q.largest, std::fabs(double{logits[i]} - double{oracle[i]}));
   }
-  q.mean = difference;
-  if (!(difference <= kOfReference * reference)) q.verdict = Verdict::kFail;
-  q.tolerance = fmt::format("rms {:.2e} from the CPU's, which is {:.2e} from the stored: {:.2f} <= {}", difference,
-                            reference, difference / reference, kOfReference);
+  q.mean = rms(difference, count);
+  q.tolerance = rms_text(q.mean, rms(reference, count), "");
   p.report.add(std::move(q));
 }
 
-void compare_argmax(const Prompt& p, const std::vector<float>& logits, const std::vector<float>& oracle,
-                    double difference) {
-  Quantity q = quantity(p, "backends.argmax");
-  const auto vocab = static_cast<size_t>(p.model.config().vocab_size);
-  int64_t rows = 0, certain = 0, same = 0, wrong = 0;
-  for (size_t at = 0; at < oracle.size(); at += vocab, ++rows) {
-    const auto begin = oracle.begin() + static_cast<ptrdiff_t>(at), end = begin + static_cast<ptrdiff_t>(vocab);
-    const auto best = std::max_element(begin, end);
+void add_rows(const Prompt& p, const std::vector<float>& logits, const std::vector<float>& oracle) {
+  const auto vocab = static_cast<ptrdiff_t>(p.model.config().vocab_size);
+  int64_t row = 0;
+  for (auto begin = oracle.begin(); begin != oracle.end(); begin += vocab, ++row) {
+    const auto best = std::max_element(begin, begin + vocab);
     float second = -INFINITY;
-    for (auto it = begin; it != end; ++it) {
+    for (auto it = begin; it != begin + vocab; ++it) {
       if (it != best) second = std::max(second, *it);
     }
-    const auto own = logits.begin() + static_cast<ptrdiff_t>(at);
-    const bool equal = std::max_element(own, own + static_cast<ptrdiff_t>(vocab)) - own == best - begin;
-    const bool clear = double{*best} - double{second} > kOfMargin * difference;
-    same += equal ? 1 : 0;
-    certain += clear ? 1 : 0;
-    wrong += clear && !equal ? 1 : 0;
+    const auto own = logits.begin() + (begin - oracle.begin());
+    p.oracle->folder.rows.push_back({.margin = double{*best} - double{second},
+                                     .same = std::max_element(own, own + vocab) - own == best - begin,
+                                     .where = fmt::format("{} row {}", p.file_name, row)});
   }
-  if (wrong > 0) q.verdict = Verdict::kFail;
-  q.largest = static_cast<double>(wrong);
-  q.tolerance = fmt::format("{} of {} rows the same; of {} with a margin over {} rms, {} differ", same, rows, certain,
-                            kOfMargin, wrong);
-  p.report.add(std::move(q));
 }
 
 }  // namespace
 
-void compare_backends(const Prompt& p, const PromptPart& tokens, const std::vector<float>& logits) {
+void compare_backends(const Prompt& p, const PromptPart& tokens, const std::vector<float>& logits,
+                      const Recording& run) {
   const Oracle& oracle = *p.oracle;
   const auto rows = static_cast<int64_t>(tokens.tokens.size());
   GoldenSequence sequence(oracle.context, oracle.model, rows, rows);
   const bool all_rows = static_cast<int64_t>(logits.size()) > p.model.config().vocab_size;
-  const std::vector<float> expected = sequence.append(tokens, all_rows, {}, nullptr);
-  const double difference = rms(logits, expected.data());
-  if (p.file.has("prefill.logits")) compare_logits(p, logits, expected, difference);
-  compare_argmax(p, logits, expected, difference);
+  Recording expected_run;
+  const std::vector<float> expected = sequence.append(tokens, all_rows, {}, &expected_run);
+  if (expected.size() != logits.size()) throw Error(p.prefix + "backends", "expected as many logits of both backends");
+  add_logits(p, logits, expected);
+  add_rows(p, logits, expected);
+  report_first_difference(p, run, expected_run);
+  compare_fed_layers(p, tokens, expected_run);
+}
+
+void report_folder(const FolderDifference& folder, const std::string& prefix, Report& report) {
+  if (folder.rows.empty()) return;
+  if (folder.logits > 0) {
+    const double difference = rms(folder.squares, folder.logits);
+    const double reference = rms(folder.stored_squares, folder.logits);
+    const bool holds = difference <= kOfReference * reference;
+    Quantity q = quantity(prefix + "backends.logits", holds ? Verdict::kPass : Verdict::kFail);
+    q.largest = q.mean = difference;
+    q.tolerance = rms_text(difference, reference, holds ? " <= 2" : " > 2");
+    report.add(std::move(q));
+  }
+  const double limit = kOfMargin * rms(folder.all_squares, folder.all_logits);
+  int64_t same = 0, clear = 0, wrong = 0;
+  std::string first;
+  for (const FolderDifference::Row& row : folder.rows) {
+    same += row.same ? 1 : 0;
+    if (!(row.margin > limit)) continue;
+    ++clear;
+    if (row.same || wrong++ > 0) continue;
+    first = fmt::format("{} differs, its margin is {:.2e}", row.where, row.margin);
+  }
+  Quantity q = quantity(prefix + "backends.argmax", wrong == 0 ? Verdict::kPass : Verdict::kFail);
+  q.largest = static_cast<double>(wrong);
+  q.tolerance = fmt::format("{} of {} rows the same; of {} with a margin over {} rms ({:.2e}), {} differ", same,
+                            folder.rows.size(), clear, kOfMargin, limit, wrong);
+  q.note = std::move(first);
+  report.add(std::move(q));
 }
 
 }  // namespace mdi::golden

@@ -56,11 +56,12 @@ void check_checkpoint(const fs::path& dir, const std::string& prefix, Context& c
   try {
     Model model = load(dir);
     std::optional<Model> mapped;
+    FolderDifference folder;
     std::optional<Oracle> oracle;
     DeviceBuffer placed;
     if (device != nullptr) {
       mapped = load(dir);
-      oracle.emplace(Oracle{cpu, *mapped});
+      oracle.emplace(Oracle{cpu, *mapped, folder});
       placed = place_weights(*device, model);
     }
     Context& context = device != nullptr ? *device : cpu;
@@ -74,6 +75,7 @@ void check_checkpoint(const fs::path& dir, const std::string& prefix, Context& c
     for (const fs::path& file : files) {
       check_file(file, prefix, context, model, oracle ? &*oracle : nullptr, two_runs, report);
     }
+    report_folder(folder, prefix, report);
   } catch (const std::exception& e) {
     report.fail(prefix + "checkpoint", e.what());
   }

@@ -148,7 +148,7 @@ void check_prefill_and_decode(const Prompt& p, const Input& in, std::vector<floa
                      .offset = n,
                      .fed = {}};
   check_ends(p, prompt, logits);
-  if (p.oracle != nullptr) compare_backends(p, part_of(in, 0, n), logits);
+  if (p.oracle != nullptr) compare_backends(p, part_of(in, 0, n), logits, prefill);
   check_layer_values(p, prompt);
   check_selections(p, prompt);
   check_state(p, prompt, sequence);

@@ -74,6 +74,8 @@ const char* verdict_name(Verdict verdict) {
       return "FAIL";
     case Verdict::kSkip:
       return "SKIP";
+    case Verdict::kInfo:
+      return "INFO";
   }
   return "";
 }

@@ -9,7 +9,12 @@
 
 namespace mdi::golden {
 
-enum class Verdict : uint8_t { kPass, kFail, kSkip };
+enum class Verdict : uint8_t {
+  kPass,
+  kFail,
+  kSkip,
+  kInfo,  // measured, and judged nowhere or elsewhere
+};
 
 struct Quantity {
   std::string name;  // "tiny-text/prompt0/prefill.logits"
@@ -45,7 +50,7 @@ class Report {
   std::vector<Quantity> quantities_;
 };
 
-const char* verdict_name(Verdict verdict);  // "PASS", "FAIL", "SKIP"
+const char* verdict_name(Verdict verdict);  // "PASS", "FAIL", "SKIP", "INFO"
 
 // "name  largest  mean  tolerance  PASS", in columns; the note follows where it says more (always when verbose).
 std::string report_line(const Quantity& quantity, bool verbose);

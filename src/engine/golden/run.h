@@ -28,6 +28,7 @@ class Recording {
   // Throws mdi::Error when the run showed no such value.
   TensorView get(const std::string& name) const;
   // Index scores of one layer, one entry a query, as many as the query scored.
+  bool has_scores(int layer) const { return scores_.count(layer) != 0; }
   const std::vector<std::vector<bf16>>& scores(int layer) const;
 
   void add(std::string_view name, int layer, const TensorView& value);
