@@ -1,4 +1,4 @@
-// The CUDA backend's table of operations and its context.
+// The CUDA backend's table of operations.
 #include <cstring>
 #include <string>
 
@@ -115,38 +115,5 @@ constexpr Ops kOps = {
 }  // namespace
 
 const Ops& cuda_ops() { return kOps; }
-
-CudaDevice find_cuda_device(int device) {
-  const std::string where = "GPU " + std::to_string(device);
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
-    throw Error(where, std::string("expected a GPU that the driver offers, found none") +
-                           (status == cudaSuccess ? "" : std::string(" (") + cudaGetErrorString(status) + ")"));
-  }
-  if (device < 0 || device >= count) throw Error(where, "this machine has " + std::to_string(count));
-  cudaDeviceProp properties{};
-  MDI_CUDA(cudaGetDeviceProperties(&properties, device));
-  if (properties.major != 9 || properties.minor != 0) {
-    throw Error(where, std::string("expected compute capability 9.0 (H100, H200), found ") + properties.name +
-                           " with " + std::to_string(properties.major) + "." + std::to_string(properties.minor));
-  }
-  MDI_CUDA(cudaSetDevice(device));
-  size_t free = 0, total = 0;
-  MDI_CUDA(cudaMemGetInfo(&free, &total));
-  return {properties.name, static_cast<int64_t>(total), static_cast<int64_t>(free)};
-}
-
-std::unique_ptr<CudaContext> make_cuda_context(int device, int64_t workspace_bytes) {
-  const CudaDevice found = find_cuda_device(device);
-  if (found.free < workspace_bytes) {
-    throw Error("GPU " + std::to_string(device), "expected " + std::to_string(workspace_bytes) +
-                                                     " bytes for the workspace, " + std::to_string(found.free) +
-                                                     " of " + std::to_string(found.total) + " are free");
-  }
-  auto context = std::make_unique<CudaContext>(device, workspace_bytes);
-  context->ops = &kOps;
-  return context;
-}
 
 }  // namespace mdi

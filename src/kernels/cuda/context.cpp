@@ -24,10 +24,23 @@ CudaContext::~CudaContext() {
 
 namespace cuda {
 
+namespace {
+
+// A source file's path from the project's root on, wherever it was built.
+const char* source_name(const char* file) {
+  for (const char* top : {"src/", "tests/"}) {
+    const size_t at = std::string_view(file).rfind(top);
+    if (at != std::string_view::npos) return file + at;
+  }
+  return file;
+}
+
+}  // namespace
+
 void launched(CudaContext& context, const std::string& what, const char* file, int line) {
   cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess && context.synchronous) status = cudaStreamSynchronize(context.stream);
-  if (status != cudaSuccess) fail(status, what, file, line);
+  if (status != cudaSuccess) fail(status, what, source_name(file), line);
 }
 
 void tap(CudaContext& context, std::string_view name, DType dtype, const void* device,
