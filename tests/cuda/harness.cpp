@@ -75,7 +75,7 @@ Harness::Harness(const char* area, int argc, char** argv, int64_t workspace_byte
     }
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  cuda_ = std::make_unique<CudaContext>(0, workspace_bytes);
+  cuda_ = make_cuda_context(0, workspace_bytes);
   cpu_ = make_cpu_context(0);
   cudaDeviceProp properties{};
   MDI_CUDA(cudaGetDeviceProperties(&properties, 0));

@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -19,7 +21,11 @@ namespace mdi::testing {
 
 namespace fs = std::filesystem;
 
-inline fs::path golden_dir() { return fs::path(MDI_SOURCE_DIR) / "tests/data/golden"; }
+// MDI_GOLDEN: where the golden data lies on a machine that has no source tree.
+inline fs::path golden_dir() {
+  const char* given = std::getenv("MDI_GOLDEN");
+  return given != nullptr ? fs::path(given) : fs::path(MDI_SOURCE_DIR) / "tests/data/golden";
+}
 
 // A copy of a golden checkpoint (links to its tensors) with max_position_embeddings 1,048,576.
 inline fs::path long_checkpoint(const std::string& name) {
@@ -44,15 +50,21 @@ inline fs::path long_checkpoint(const std::string& name) {
   return to;
 }
 
+inline Model load_checkpoint(const fs::path& dir) {
+  Checkpoint checkpoint = Checkpoint::open(dir);
+  std::vector<int32_t> map = load_engram_token_map(dir / "engram_token_map.json", checkpoint.config());
+  return load_model(std::move(checkpoint), std::move(map));
+}
+
+inline Model load_tiny_model() {
+  const fs::path dir = long_checkpoint("tiny-text");
+  Model loaded = load_checkpoint(dir);
+  fs::remove_all(dir);  // the mapping stays
+  return loaded;
+}
+
 inline const Model& tiny_model() {
-  static const Model model = [] {
-    const fs::path dir = long_checkpoint("tiny-text");
-    Checkpoint checkpoint = Checkpoint::open(dir);
-    std::vector<int32_t> map = load_engram_token_map(dir / "engram_token_map.json", checkpoint.config());
-    Model loaded = load_model(std::move(checkpoint), std::move(map));
-    fs::remove_all(dir);  // the mapping stays
-    return loaded;
-  }();
+  static const Model model = load_tiny_model();
   return model;
 }
 
@@ -77,14 +89,17 @@ inline std::vector<int32_t> iota_blocks(int32_t first, int64_t count) {
 // blocks.
 struct Runner {
   const Model& model;
-  std::unique_ptr<CpuContext> context;
+  std::shared_ptr<Context> context;
   StatePools state;
   StepBuffers buffers;
   std::vector<std::vector<int32_t>> blocks;
 
   Runner(const Model& m, int sequences, int64_t max_length, int32_t max_rows, int threads = 2)
+      : Runner(m, make_cpu_context(threads), sequences, max_length, max_rows) {}
+  // On any backend. The model's weights are where its context can read them.
+  Runner(const Model& m, std::shared_ptr<Context> c, int sequences, int64_t max_length, int32_t max_rows)
       : model(m),
-        context(make_cpu_context(threads)),
+        context(std::move(c)),
         state(make_state(*context, m, sequences, sequences * blocks_for(max_length))),
         buffers(*context, m, max_rows, max_rows, sequences, static_cast<int32_t>(blocks_for(max_length))) {
     for (int s = 0; s < sequences; ++s) {
@@ -115,8 +130,10 @@ struct Runner {
     const Step step = make_step(model, state, sequences);
     forward(*context, model, state, step, buffers);
     commit(*context, model, state, step, buffers, accepted);
-    const auto* logits = buffers.logits.as<float>();
-    return {logits, logits + int64_t{step.samples()} * model.config().vocab_size};
+    std::vector<float> logits(static_cast<size_t>(step.samples()) * static_cast<size_t>(model.config().vocab_size));
+    context->ops->copy_out(*context, logits.data(), buffers.logits.as<float>(),
+                           static_cast<int64_t>(logits.size() * sizeof(float)));
+    return logits;
   }
 };
 
