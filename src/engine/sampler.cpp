@@ -16,6 +16,14 @@ void check_sampling(const SamplingParams& p, const char* where) {
   if (p.top_k < 0) refuse("top_k", "0 (no limit) or more", p.top_k);
   if (!(p.top_p > 0.0f && p.top_p <= 1.0f)) refuse("top_p", "more than 0, at most 1", p.top_p);
   if (!(p.min_p >= 0.0f && p.min_p <= 1.0f)) refuse("min_p", "0 to 1", p.min_p);
+  if (!(std::abs(p.presence_penalty) <= 2.0f)) refuse("presence_penalty", "-2 to 2", p.presence_penalty);
+  if (!(std::abs(p.frequency_penalty) <= 2.0f)) refuse("frequency_penalty", "-2 to 2", p.frequency_penalty);
+  if (!(p.repetition_penalty > 0.0f && p.repetition_penalty <= 10.0f)) {
+    refuse("repetition_penalty", "more than 0, at most 10", p.repetition_penalty);
+  }
+  for (const LogitBias& b : p.logit_bias) {
+    if (!(std::abs(b.bias) <= 100.0f)) refuse("logit_bias", "-100 to 100", b.bias);
+  }
 }
 
 int32_t argmax(std::span<const float> logits) {
@@ -28,23 +36,39 @@ int32_t argmax(std::span<const float> logits) {
 
 namespace {
 
-// `keep` tokens of the largest logits, in order. Partial selection: a vocabulary is large and keep is usually small.
-void keep_most_likely(std::vector<TokenProbability>& tokens, size_t keep) {
-  const auto more_likely = [](const TokenProbability& a, const TokenProbability& b) {
-    return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
-  };
-  keep = std::min(keep, tokens.size());
-  if (keep < tokens.size()) {
-    std::nth_element(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(keep), tokens.end(), more_likely);
-    tokens.resize(keep);
+bool more_likely(const TokenProbability& a, const TokenProbability& b) {
+  return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
+}
+
+// Puts the first `count` of all tokens in order; those behind them are the less likely ones. A vocabulary is large and
+// what is kept of it usually small, so the rest is not sorted.
+void sort_first(std::vector<TokenProbability>& tokens, size_t sorted, size_t count) {
+  const auto from = tokens.begin() + static_cast<ptrdiff_t>(sorted);
+  if (count < tokens.size()) {
+    std::nth_element(from, tokens.begin() + static_cast<ptrdiff_t>(count), tokens.end(), more_likely);
   }
-  std::sort(tokens.begin(), tokens.end(), more_likely);
+  std::sort(from, tokens.begin() + static_cast<ptrdiff_t>(std::min(count, tokens.size())), more_likely);
 }
 
 void normalise(std::vector<TokenProbability>& tokens) {
   double sum = 0;
   for (const TokenProbability& t : tokens) sum += t.probability;
   for (TokenProbability& t : tokens) t.probability /= sum;
+}
+
+// Sorts as far as the smallest set that reaches `share` of all, and cuts there.
+void keep_top_p(std::vector<TokenProbability>& tokens, size_t sorted, double share) {
+  double sum = 0;
+  size_t keep = 0;
+  while (keep < tokens.size() && sum < share) {
+    if (keep == sorted) {
+      const size_t next = std::min(tokens.size(), std::max<size_t>(64, 4 * sorted));
+      sort_first(tokens, sorted, next);
+      sorted = next;
+    }
+    sum += tokens[keep++].probability;
+  }
+  tokens.resize(keep);
 }
 
 }  // namespace
@@ -61,18 +85,25 @@ std::vector<TokenProbability> distribution(std::span<const float> logits, const 
     const double p = std::exp((static_cast<double>(logits[i]) - static_cast<double>(largest)) / temperature);
     if (p > 0) tokens.push_back({static_cast<int32_t>(i), p});
   }
-  keep_most_likely(tokens, params.top_k > 0 ? static_cast<size_t>(params.top_k) : tokens.size());
+  size_t sorted = 0;
+  if (params.top_k > 0) {
+    sorted = std::min(static_cast<size_t>(params.top_k), tokens.size());
+    sort_first(tokens, 0, sorted);
+    tokens.resize(sorted);
+  }
   normalise(tokens);
   if (params.top_p < 1.0f) {
-    double sum = 0;
-    size_t keep = 0;
-    while (keep < tokens.size() && sum < static_cast<double>(params.top_p)) sum += tokens[keep++].probability;
-    tokens.resize(keep);
+    keep_top_p(tokens, sorted, static_cast<double>(params.top_p));
+    sorted = tokens.size();
   }
   if (params.min_p > 0.0f) {
-    const double least = static_cast<double>(params.min_p) * tokens.front().probability;
-    while (tokens.back().probability < least) tokens.pop_back();
+    double most = 0;
+    for (const TokenProbability& t : tokens) most = std::max(most, t.probability);
+    const double least = static_cast<double>(params.min_p) * most;
+    std::erase_if(tokens, [least](const TokenProbability& t) { return t.probability < least; });
+    sorted = std::min(sorted, tokens.size());
   }
+  if (sorted < tokens.size()) sort_first(tokens, sorted, tokens.size());
   normalise(tokens);
   return tokens;
 }

@@ -9,15 +9,26 @@
 
 namespace mdi {
 
+struct LogitBias {
+  int32_t token = 0;
+  float bias = 0;  // added to the logit
+};
+
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy, the lower id among equals
   int32_t top_k = 0;         // 0: no limit
   float top_p = 1.0f;        // the smallest set of most likely tokens whose probability reaches it
   float min_p = 0.0f;        // drop tokens less likely than min_p times the most likely one
   uint64_t seed = 0;
+  // What penalties.h applies to the logits first; the defaults change nothing.
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  float repetition_penalty = 1.0f;
+  std::vector<LogitBias> logit_bias = {};
 };
 
-// Throws mdi::Error(where, ...) naming the parameter.
+// Throws mdi::Error(where, ...) naming the parameter. Tokens of logit_bias are compared with the vocabulary where that
+// is known (penalties.h).
 void check_sampling(const SamplingParams& params, const char* where);
 
 // The largest logit; the lower id among equals. NaN is never larger.
@@ -28,7 +39,8 @@ struct TokenProbability {
   double probability;
 };
 // The distribution that a token is drawn from, by falling probability (the lower id first among equals), summing to 1.
-// The filters apply in the order top-k, top-p, min-p, to softmax(logits / temperature). Greedy: one token.
+// The filters apply in the order top-k, top-p, min-p, to softmax(logits / temperature). Greedy: one token. A logit of
+// -inf is never drawn; NaN neither.
 std::vector<TokenProbability> distribution(std::span<const float> logits, const SamplingParams& params);
 
 int32_t draw(std::span<const TokenProbability> distribution, double uniform);

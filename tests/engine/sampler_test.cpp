@@ -69,6 +69,37 @@ TEST(Sampler, DrawsFollowTheDistribution) {
   }
 }
 
+// The filters sort no further than they must; a sort of everything says what they should keep.
+TEST(Sampler, FiltersOfALargeRowKeepWhatAFullSortWouldKeep) {
+  std::vector<float> logits;
+  for (uint32_t i = 0; i < 5000; ++i) {
+    logits.push_back(static_cast<float>((i * 2654435761u >> 20) % 997) / 80.0f);  // many equal values
+  }
+  const auto all = distribution(logits, {.temperature = 1});
+  ASSERT_EQ(all.size(), logits.size());
+  for (size_t i = 1; i < all.size(); ++i) {
+    ASSERT_TRUE(all[i - 1].probability > all[i].probability ||
+                (all[i - 1].probability == all[i].probability && all[i - 1].token < all[i].token));
+  }
+  for (const SamplingParams& p : std::vector<SamplingParams>{{.temperature = 1, .top_k = 700},
+                                                             {.temperature = 1, .top_p = 0.05f},
+                                                             {.temperature = 1, .top_p = 0.9f},
+                                                             {.temperature = 1, .top_k = 300, .top_p = 0.7f},
+                                                             {.temperature = 1, .min_p = 0.3f},
+                                                             {.temperature = 1, .top_p = 0.8f, .min_p = 0.2f}}) {
+    double scale = 0;  // of the tokens within top_k
+    const size_t k = p.top_k > 0 ? static_cast<size_t>(p.top_k) : all.size();
+    for (size_t i = 0; i < k; ++i) scale += all[i].probability;
+    double sum = 0;
+    std::vector<int32_t> expected;
+    for (size_t i = 0; i < k && sum < static_cast<double>(p.top_p); ++i) {
+      sum += all[i].probability / scale;
+      if (all[i].probability >= static_cast<double>(p.min_p) * all[0].probability) expected.push_back(all[i].token);
+    }
+    EXPECT_EQ(tokens_of(distribution(logits, p)), expected);
+  }
+}
+
 TEST(Sampler, RandomNumbersAreAFunctionOfTheirPlace) {
   const RandomKey key{.seed = 1, .sequence = 2, .position = 3};
   EXPECT_EQ(random_bits(key, 0), random_bits(key, 0));
@@ -83,7 +114,8 @@ TEST(Sampler, RefusesWhatMakesNoSense) {
   for (const SamplingParams& p :
        {SamplingParams{.temperature = -1}, SamplingParams{.temperature = NAN}, SamplingParams{.top_k = -1},
         SamplingParams{.top_p = 0}, SamplingParams{.top_p = 1.5f}, SamplingParams{.min_p = -0.1f},
-        SamplingParams{.min_p = 2}}) {
+        SamplingParams{.min_p = 2}, SamplingParams{.presence_penalty = 2.5f}, SamplingParams{.frequency_penalty = NAN},
+        SamplingParams{.repetition_penalty = 0}, SamplingParams{.logit_bias = {{.token = 1, .bias = 101}}}}) {
     EXPECT_THROW(check_sampling(p, "test"), std::exception);
   }
 }
