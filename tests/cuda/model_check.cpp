@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "../model/tiny_model.h"
+#include "find_golden.h"
 #include "harness.h"
 #include "model/draft.h"
 #include "model/place.h"
@@ -161,16 +162,6 @@ void check_model(const Subject& s) {
 void check_placed(Harness& h, const std::string& name, Model model, int64_t length) {
   const DeviceBuffer placed = place_weights(h.cuda(), model);
   check_model({h, name, model, length});
-}
-
-// Beside the program's folder in the bundle, or in the source tree.
-void find_golden() {
-  if (std::getenv("MDI_GOLDEN") != nullptr) return;
-  for (const auto& dir : {std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../data/golden",
-                          std::filesystem::path("tests/data/golden")}) {
-    if (std::filesystem::exists(dir)) setenv("MDI_GOLDEN", dir.c_str(), 1);
-    if (std::filesystem::exists(dir)) return;
-  }
 }
 
 int run(int argc, char** argv) {

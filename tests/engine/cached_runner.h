@@ -26,19 +26,18 @@ struct CachedSequence {
   int32_t length() const { return static_cast<int32_t>(key.length()); }
 };
 
-// All memory that nothing has written is NaN in every format, and so is what is given back.
+// On any backend. Memory that nothing has written is NaN in every format, and so is a slot before it is handed out.
 class CachedRunner {
  public:
   CachedRunner(const Model& model, const CacheSizes& sizes, int32_t max_rows = 512)
-      : runner(model, sizes.slots, int64_t{sizes.blocks} / sizes.slots * kBlockTokens, max_rows),
+      : CachedRunner(model, make_cpu_context(2), sizes, max_rows) {}
+  CachedRunner(const Model& model, std::shared_ptr<Context> context, const CacheSizes& sizes, int32_t max_rows = 512)
+      : runner(model, std::move(context), sizes.slots, int64_t{sizes.blocks} / sizes.slots * kBlockTokens, max_rows),
         cache({.blocks = sizes.blocks / sizes.slots * sizes.slots, .slots = sizes.slots, .snapshots = sizes.snapshots}),
         snapshots(*runner.context, runner.state, sizes.snapshots) {
-    std::memset(runner.state.blocks.as<std::byte>(), 0xFF,
-                static_cast<size_t>(runner.state.blocks_count * runner.state.cache.block_bytes));
+    fill(runner.state.blocks.as<std::byte>(), runner.state.blocks_count * runner.state.cache.block_bytes, 0xFF);
     for (int64_t s = 0; s < runner.state.slots; ++s) poison_slot(s);
-    for (int64_t s = 0; s < snapshots.count(); ++s) {
-      std::memset(snapshots.at(s), 0xFF, static_cast<size_t>(snapshots.bytes()));
-    }
+    for (int64_t s = 0; s < snapshots.count(); ++s) save_slot(*runner.context, runner.state, 0, snapshots, s);
   }
 
   // A sequence that holds as much of the prompt as is known. `images` are of the prompt.
@@ -111,12 +110,13 @@ class CachedRunner {
     const Step step = make_step(runner.model, runner.state, sequences);
     forward(*runner.context, runner.model, runner.state, step, runner.buffers);
     commit(*runner.context, runner.model, runner.state, step, runner.buffers, accepted);
-    const auto* logits = runner.buffers.logits.as<float>();
     std::vector<std::vector<float>> out;
+    const auto* logits = runner.buffers.logits.as<float>();
     for (size_t i = 0; i < parts.size(); ++i) {
-      const auto size = static_cast<int64_t>(samples[i].size()) * runner.model.config().vocab_size;
-      out.emplace_back(logits, logits + size);
-      logits += size;
+      out.emplace_back(samples[i].size() * static_cast<size_t>(runner.model.config().vocab_size));
+      runner.context->ops->copy_out(*runner.context, out[i].data(), logits,
+                                    static_cast<int64_t>(out[i].size() * sizeof(float)));
+      logits += out[i].size();
       parts[i].sequence->key.append(std::span(parts[i].tokens).first(static_cast<size_t>(accepted[i])));
     }
     return out;
@@ -149,7 +149,7 @@ class CachedRunner {
     return copy;
   }
 
-  // Everything that a later step can read.
+  // Everything that a later step can read. On the CPU.
   std::vector<std::byte> state(const CachedSequence& s, int32_t replay_from = 0) {
     runner.blocks[static_cast<size_t>(s.slot.id())].assign(s.blocks.ids().begin(), s.blocks.ids().end());
     auto bytes = lower_state(runner, s.slot.id(), s.length());
@@ -172,11 +172,14 @@ class CachedRunner {
   void poison_slot(int64_t slot) {
     StatePools& s = runner.state;
     const RingView ring = s.ring(0);
-    std::memset(ring.base + slot * ring.slot_stride, 0xFF, static_cast<size_t>(ring.slot_stride));
-    std::memset(s.pending_of(0) + slot * s.pending_stride(), 0xFF,
-                static_cast<size_t>(s.pending_stride()) * sizeof(float));
-    std::memset(s.history.as<int32_t>() + slot * s.history_depth, 0x7F,
-                static_cast<size_t>(s.history_depth) * sizeof(int32_t));
+    fill(ring.base + slot * ring.slot_stride, ring.slot_stride, 0xFF);
+    fill(s.pending_of(0) + slot * s.pending_stride(), s.pending_stride() * static_cast<int64_t>(sizeof(float)), 0xFF);
+    fill(s.history.as<int32_t>() + slot * s.history_depth, s.history_depth * static_cast<int64_t>(sizeof(int32_t)),
+         0x7F);
+  }
+  void fill(void* at, int64_t bytes, uint8_t value) {
+    const std::vector<uint8_t> values(static_cast<size_t>(bytes), value);
+    runner.context->ops->copy_in(*runner.context, at, values.data(), bytes);
   }
 
   Runner runner;
