@@ -1,0 +1,315 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace mdi {
+
+namespace {
+
+RunnerSizes runner_sizes(const Model& model, const EngineOptions& o) {
+  const int32_t block = o.draft ? model.config().dspark_block_size : 0;
+  return {.slots = o.slots,
+          .blocks = o.blocks,
+          .snapshots = o.snapshots,
+          .max_rows = o.max_rows,
+          .max_samples = std::min(o.max_rows, o.slots * (1 + block)),
+          .max_length = o.max_length,
+          .drafts = o.draft && model.draft_stages() > 0};
+}
+
+// The cost of draft calls before any was measured: as a step of few layers.
+CostModel draft_prior() {
+  CostModel model;
+  model.prior = {5e-4, 2e-5, 0, 0};
+  model.c = model.prior;
+  return model;
+}
+
+}  // namespace
+
+EngineCore::EngineCore(Context& context, const Model& model, const Tokenizer* tokenizer, const EngineOptions& options)
+    : options_(options),
+      model_(model),
+      tokenizer_(tokenizer),
+      runner_(context, model, runner_sizes(model, options)),
+      cache_({.blocks = options.blocks, .slots = options.slots, .snapshots = options.snapshots}),
+      draft_cost_(draft_prior()) {
+  metrics_.proposed.resize(static_cast<size_t>(model.config().dspark_block_size));
+  metrics_.accepted.resize(metrics_.proposed.size());
+  update_gauges();
+}
+
+EngineCore::~EngineCore() = default;
+
+void EngineCore::take(std::vector<std::unique_ptr<Sequence>> arrived) {
+  queued_ += static_cast<int64_t>(arrived.size());
+  metrics_.submitted += static_cast<int64_t>(arrived.size());
+  for (auto& s : arrived) {
+    const auto behind =
+        std::find_if(waiting_.rbegin(), waiting_.rend(), [&s](const auto& e) { return e->older_than(*s); });
+    waiting_.insert(behind.base(), std::move(s));
+  }
+}
+
+bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const RequestId> cancels) {
+  take(std::move(arrived));
+  const bool anything = !running_.empty() || !waiting_.empty() || !cancels.empty();
+  metrics_.step_started = now();
+  end_due(cancels);
+  sweep();
+  if (options_.preempt_every > 0 && running_.size() > 1 && metrics_.steps % options_.preempt_every == 0) {
+    preempt(*running_.back());
+  }
+  if (!running_.empty() || !waiting_.empty()) {
+    plan();
+    apply_plan();
+    if (!parts_.empty()) run_parts();
+    sweep();
+  }
+  update_gauges();
+  return anything;
+}
+
+void EngineCore::end_due(std::span<const RequestId> cancels) {
+  for (RequestId id : std::exchange(callback_cancels_, {})) end_request(id, EndReason::kCancelled, "on_event threw");
+  for (RequestId id : cancels) end_request(id, EndReason::kCancelled, {});
+  const double time = now();
+  for (List* list : {&running_, &waiting_}) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      Sequence& s = *(*list)[i];
+      if (s.ended) continue;
+      const int64_t reached = int64_t{s.committed} + s.generated_count();
+      if (s.owner->deadline > 0 && time >= s.owner->deadline) {
+        end_request(s.owner->id, EndReason::kDeadline, {});
+      } else if (s.running() && stands_still(s.progress, reached, time, options_.stall_limit)) {
+        end_request(s.owner->id, EndReason::kStalled, "no progress for " + std::to_string(options_.stall_limit) + " s");
+      }
+    }
+  }
+}
+
+SequenceView EngineCore::view_of(const Sequence& s, int32_t committed, int32_t known, bool running) const {
+  SequenceView view{.committed = committed, .known = known, .running = running, .left = known - committed};
+  if (!running) return view;
+  view.blocks = static_cast<int32_t>(s.blocks.size());
+  const int64_t tail_block = committed / kCacheBlockTokens;
+  view.copies_tail =
+      committed % kCacheBlockTokens != 0 && tail_block < s.blocks.size() && s.blocks.block(tail_block).holders() > 1;
+
+  int64_t stop = known;
+  for (int64_t at : s.snapshots_at) {
+    if (at > committed) {
+      stop = std::min(stop, at);
+      break;
+    }
+  }
+  // Prompts and what follows them are embedded differently where there are images.
+  if (!s.request().images.dead.empty() && committed < s.prompt()) stop = std::min<int64_t>(stop, s.prompt());
+  for (const ReplayPiece& piece : s.pieces) {
+    if (committed < piece.start || committed >= piece.end) continue;
+    stop = std::min<int64_t>(stop, piece.end);
+    if (committed < piece.replay_from && piece.replay_from < stop) {
+      view.tail = static_cast<int32_t>(stop) - piece.replay_from;
+    }
+  }
+  view.left = static_cast<int32_t>(stop) - committed;
+  const int32_t generated = known - s.prompt();
+  if (known - committed == 1 && generated > 0 && s.request().draft && runner_.max_drafting() > 0) {
+    view.drafts = std::clamp(s.request().max_tokens - generated - 1, 0, model_.config().dspark_block_size);
+  }
+  return view;
+}
+
+PlanLimits EngineCore::limits() const {
+  return {.slots = options_.slots,
+          .max_rows = options_.max_rows,
+          .max_samples = runner_.sizes().max_samples,
+          .free_blocks = cache_.prefix.available(),
+          .tpot_target = options_.tpot_target};
+}
+
+void EngineCore::collect(bool after_step, std::vector<Sequence*>& order, std::vector<SequenceView>& views) const {
+  order.clear();
+  views.clear();
+  const auto add = [&](Sequence& s) {
+    order.push_back(&s);
+    int32_t committed = s.committed;
+    int32_t known = s.known();
+    if (after_step && s.part >= 0) {
+      const Part& part = parts_[static_cast<size_t>(s.part)];
+      committed += part.tokens;
+      known += part.sampled() ? 1 : 0;
+    }
+    views.push_back(view_of(s, committed, known, s.running()));
+  };
+  size_t next = 0;
+  const size_t looked_at = std::min(waiting_.size(), static_cast<size_t>(options_.slots));
+  for (const auto& s : running_) {
+    while (next < looked_at && waiting_[next]->older_than(*s)) add(*waiting_[next++]);
+    add(*s);
+  }
+  while (next < looked_at) add(*waiting_[next++]);
+}
+
+void EngineCore::plan() {
+  const double start = now();
+  collect(false, order_, views_);
+  decide_drafting(views_);
+  limit_drafts(views_);
+  if (have_ahead_ && order_ == ahead_order_ && views_ == ahead_views_ && limits() == ahead_limits_) {
+    std::swap(plan_, ahead_);
+    ++metrics_.plans_ahead_used;
+  } else {
+    plan_step(views_, limits(), step_cost_, plan_);
+  }
+  have_ahead_ = false;
+  metrics_.plan_seconds.add(now() - start);
+}
+
+// Plans the next step as if no sequence ended in this one, no proposal was accepted and nothing arrived. Whether that
+// came true is seen by comparing what was planned from with what is there then.
+void EngineCore::plan_ahead() {
+  if (!options_.plan_ahead) return;
+  collect(true, ahead_order_, ahead_views_);
+  limit_drafts(ahead_views_);
+  ahead_limits_ = limits();
+  plan_step(ahead_views_, ahead_limits_, step_cost_, ahead_);
+  have_ahead_ = true;
+  ++metrics_.plans_ahead;
+}
+
+bool EngineCore::reserve(Sequence& s, int32_t tokens) {
+  const int64_t needed = s.blocks.needed(s.committed, tokens);
+  if (needed > cache_.blocks.free() && !cache_.prefix.make_room(needed)) return false;
+  return s.blocks.reserve(cache_.blocks, s.committed, tokens, copies_);
+}
+
+void EngineCore::apply_plan() {
+  parts_.clear();
+  copies_.clear();
+  for (int32_t i : plan_.preempted) preempt(*order_[static_cast<size_t>(i)]);
+  for (const PlannedPart& planned : plan_.parts) {
+    Sequence& s = *order_[static_cast<size_t>(planned.sequence)];
+    int32_t tokens = planned.tokens;
+    if (!s.running()) {
+      if (!admit(s)) continue;
+      // What was planned was a cold start; a prefix that was found leaves less to run.
+      const SequenceView view = view_of(s, s.committed, s.known(), true);
+      tokens = chunk_of(view.left, view.tail, planned.tokens);
+      if (tokens == 0) continue;
+    }
+    // Blocks that others hold too were counted as if they came free; what does not fit now is planned again.
+    if (!reserve(s, tokens + planned.drafts)) continue;
+    s.part = static_cast<int32_t>(parts_.size());
+    Part part;
+    part.sequence = &s;
+    part.tokens = tokens;
+    part.drafts = planned.drafts;
+    parts_.push_back(std::move(part));
+  }
+  runner_.copy_blocks(copies_);
+}
+
+StepLoad EngineCore::start_parts() {
+  StepLoad load;
+  step_sequences_.clear();
+  for (Part& part : parts_) {
+    Sequence& s = *part.sequence;
+    const auto begin = s.tokens.begin() + s.committed;
+    part.new_tokens.assign(begin, begin + part.tokens);
+    for (const Proposal& p : part.proposals) part.new_tokens.push_back(p.token);
+    if (s.committed + part.tokens == s.known()) {
+      part.sample_rows.resize(1 + part.proposals.size());
+      std::iota(part.sample_rows.begin(), part.sample_rows.end(), part.tokens - 1);
+    }
+    StepSequence sequence;
+    sequence.slot = s.slot.id();
+    sequence.start = s.committed;
+    sequence.tokens = part.new_tokens;
+    if (!s.request().images.dead.empty() && s.committed < s.prompt()) {
+      const PromptPart images = part_of(s.request().prompt, s.request().images, s.committed, part.tokens);
+      sequence.dead = images.dead;
+      sequence.image_rows = images.image_rows;
+    }
+    sequence.blocks = s.blocks.ids();
+    sequence.sample_tokens = part.sample_rows;
+    sequence.replay_from = replay_from_at(s, s.committed);
+    step_sequences_.push_back(sequence);
+
+    load += load_of(s.committed, static_cast<int64_t>(part.new_tokens.size()),
+                    static_cast<int64_t>(part.sample_rows.size()));
+    metrics_.rows += static_cast<int64_t>(part.new_tokens.size());
+    if (s.generated_count() == 0) metrics_.prefill_tokens += part.tokens;
+  }
+  runner_.start(step_sequences_, options_.replay.form);
+  return load;
+}
+
+void EngineCore::run_parts() {
+  propose();
+  const double start = now();
+  const StepLoad load = start_parts();
+  plan_ahead();
+  const std::span<const float> logits = runner_.fetch();
+  const double seconds = now() - start;
+  observe(step_cost_, load, seconds);
+  metrics_.step_seconds.add(seconds);
+  ++metrics_.steps;
+  take_results(logits);
+  for (Part& part : parts_) part.sequence->part = -1;
+}
+
+void EngineCore::take_results(std::span<const float> logits) {
+  const double start = now();
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  std::vector<int32_t> accepted;
+  std::vector<std::pair<Sequence*, std::span<const float>>> leaders;  // of requests with more than one sample
+  size_t row = 0;
+  for (Part& part : parts_) {
+    Sequence& s = *part.sequence;
+    int32_t kept = part.tokens;
+    if (part.sampled()) {
+      const auto rows = logits.subspan(row * vocab, part.sample_rows.size() * vocab);
+      row += part.sample_rows.size();
+      const Chosen chosen = choose_tokens(rows, static_cast<int64_t>(vocab), part.proposals, sampling_of(s), scratch_);
+      if (!part.proposals.empty()) {
+        for (size_t i = 0; i < part.proposals.size(); ++i) {
+          ++metrics_.proposed[i];
+          if (static_cast<int32_t>(i) < chosen.accepted) ++metrics_.accepted[i];
+        }
+      }
+      if (part.drafts > 0) note_block(drafts_, static_cast<int32_t>(part.proposals.size()), chosen.accepted);
+      if (!s.owner->forked) leaders.emplace_back(&s, rows);
+      kept += std::min(emit(s, chosen), chosen.accepted);
+    }
+    accepted.push_back(kept);
+  }
+  runner_.commit(accepted);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Sequence& s = *parts_[i].sequence;
+    s.committed += accepted[i];
+    const bool wanted = std::find(s.snapshots_at.begin(), s.snapshots_at.end(), s.committed) != s.snapshots_at.end();
+    const bool answered = s.ended == EndReason::kStop || s.ended == EndReason::kLength;
+    if (wanted || answered) publish(s);
+  }
+  for (const auto& [leader, rows] : leaders) fork(*leader, rows);
+  metrics_.sample_seconds.add(now() - start);
+}
+
+void EngineCore::update_gauges() {
+  metrics_.waiting = static_cast<int64_t>(waiting_.size());
+  metrics_.running = static_cast<int64_t>(running_.size());
+  metrics_.blocks_total = cache_.blocks.size();
+  metrics_.blocks_free = cache_.blocks.free();
+  metrics_.blocks_idle = cache_.blocks.idle();
+  metrics_.slots_total = cache_.slots.size();
+  metrics_.slots_free = cache_.slots.free();
+  const PrefixStats& prefix = cache_.prefix.stats();
+  metrics_.snapshots = cache_.prefix.snapshots();
+  metrics_.snapshots_evicted = prefix.evicted;
+}
+
+}  // namespace mdi

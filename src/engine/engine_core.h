@@ -1,0 +1,114 @@
+// The engine's single thread: which sequences there are, and what a step does to them. Engine (engine.h) is its front.
+//
+// A step in order: end what is cancelled, late or stuck; plan; preempt and admit; draft; run the model; plan the next
+// step while it runs; choose tokens; commit; publish snapshots; send events.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/draft_policy.h"
+#include "engine/engine.h"
+#include "engine/sampling.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+
+namespace mdi {
+
+class EngineCore {
+ public:
+  EngineCore(Context& context, const Model& model, const Tokenizer* tokenizer, const EngineOptions& options);
+  ~EngineCore();
+
+  // Takes new sequences (in ascending id) and cancellations, then steps. Returns whether there was anything to do.
+  bool step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const RequestId> cancels);
+  void take(std::vector<std::unique_ptr<Sequence>> arrived);
+  void end_all(EndReason reason, const std::string& error);
+
+  int64_t queued() const { return queued_; }  // sequences that have not been admitted yet
+  const EngineMetrics& metrics() const { return metrics_; }
+  Cache& cache() { return cache_; }
+  double now() const { return options_.clock(); }
+
+ private:
+  using List = std::vector<std::unique_ptr<Sequence>>;
+
+  // A sequence's part of the step at hand.
+  struct Part {
+    Sequence* sequence = nullptr;
+    int32_t tokens = 0;                // known ones
+    int32_t drafts = 0;                // room for proposals
+    std::vector<Proposal> proposals;   // behind them
+    std::vector<int32_t> new_tokens;   // both
+    std::vector<int32_t> sample_rows;  // empty: the part is not sampled
+    bool sampled() const { return !sample_rows.empty(); }
+  };
+
+  // engine_core.cpp: the step
+  bool idle() const { return running_.empty() && waiting_.empty(); }
+  void end_due(std::span<const RequestId> cancels);
+  void plan();
+  SequenceView view_of(const Sequence& s, int32_t committed, int32_t known, bool running) const;
+  PlanLimits limits() const;
+  // The sequences that a plan is about, as they are or as they will be when the step at hand has run and no proposal
+  // was accepted.
+  void collect(bool after_step, std::vector<Sequence*>& order, std::vector<SequenceView>& views) const;
+  void plan_ahead();
+  void apply_plan();
+  bool reserve(Sequence& s, int32_t tokens);
+  void run_parts();
+  StepLoad start_parts();
+  void take_results(std::span<const float> logits);
+  void update_gauges();
+
+  // engine_draft.cpp
+  void decide_drafting(std::span<const SequenceView> views);
+  void limit_drafts(std::span<SequenceView> views) const;
+  void propose();
+
+  // engine_cache.cpp: where state comes from and goes to
+  bool admit(Sequence& s);
+  void preempt(Sequence& s);
+  void publish(Sequence& s);
+  // The other samples of a request whose prompt has just been run; `row`: the logits behind it.
+  void fork(Sequence& leader, std::span<const float> row);
+
+  // engine_output.cpp: tokens to events
+  SamplingSequence sampling_of(Sequence& s) const;
+  // Adds what was chosen to the sequence and sends it. Returns how many of the tokens were taken: all, or those up to
+  // the one that ends the sequence.
+  int32_t emit(Sequence& s, const Chosen& chosen);
+  void end(Sequence& s, EndReason reason, const std::string& error, Event event);
+  void end_request(RequestId id, EndReason reason, const std::string& error);
+  void send(RequestState& owner, Event event);
+  void sweep();  // drops the sequences that have ended
+
+  EngineOptions options_;
+  const Model& model_;
+  const Tokenizer* tokenizer_;
+  Runner runner_;
+  Cache cache_;
+  CostModel step_cost_, draft_cost_;
+  DraftHistory drafts_;
+  bool drafting_ = false;  // in the step at hand
+  double threshold_ = 0;   // of survival, in the step at hand
+
+  List running_, waiting_;  // oldest first
+  int64_t queued_ = 0;
+
+  std::vector<Sequence*> order_, ahead_order_;     // what the views are of
+  std::vector<SequenceView> views_, ahead_views_;  // at hand; predicted for the next step
+  PlanLimits ahead_limits_;
+  StepPlan plan_, ahead_;
+  bool have_ahead_ = false;
+
+  std::vector<Part> parts_;
+  std::vector<StepSequence> step_sequences_;
+  std::vector<CopyBlock> copies_;
+  SamplingScratch scratch_;
+  std::vector<RequestId> callback_cancels_;  // of requests whose on_event threw
+  EngineMetrics metrics_;
+};
+
+}  // namespace mdi
