@@ -68,8 +68,7 @@ def engram_rows(ids, token_map, pad, multipliers, primes):
 def engram(h, rows, w):
     """The stream with the gated memory added (engram.md 5)."""
     d = h.shape[-1]
-    table = quant.weight_row_fp8(w["engram.embed"])
-    e = F.embedding(rows, table).flatten(-2).to(torch.bfloat16)
+    e = F.embedding(rows, w["engram.embed"]).flatten(-2).to(torch.bfloat16)
     kv = linear(e, w["engram.wkv"])
     key, value = kv[..., : 4 * d].float().unflatten(-1, (4, d)), kv[..., 4 * d :].float()
     v = h.float()

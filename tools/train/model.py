@@ -107,8 +107,18 @@ def part(weights, prefix):
     return {n[len(prefix) :]: w for n, w in weights.items() if n.startswith(prefix)}
 
 
-def on_grid(w):
-    return {n: FAKE[storage(n)](t) for n, t in w.items()}
+def on_grid(weights):
+    """Every parameter on its grid; those of one shape and storage in one go."""
+    groups = {}
+    for n, w in weights.items():
+        groups.setdefault((tuple(w.shape), storage(n)), []).append(n)
+    out = {}
+    for (_, kind), names in groups.items():
+        if kind == "f32":
+            out.update((n, weights[n]) for n in names)
+        else:
+            out.update(zip(names, FAKE[kind](torch.stack([weights[n] for n in names])).unbind()))
+    return out
 
 
 def kl(score, mass, selected):
@@ -119,8 +129,9 @@ def kl(score, mass, selected):
     return (target * (torch.log(target + 1e-9) - log_q)).sum(-1).mean()
 
 
-def attention(x, w, k, c, table, shared, sparse, exact):
-    """y [B, T, D]; `shared` = (rows, keys, selected, candidates) is what source layers leave to the layers after them."""
+def attention(x, w, k, c, table, shared, dense, exact):
+    """y [B, T, D]; `shared` = (rows, keys, selected, candidates) is what source layers leave to the layers after them. `dense`
+    [1], where above zero, selects every visible row: so training begins."""
     rows, keys, selected, candidates = shared
     qr = L.rms_norm(L.linear(x, w["attn.wq_a"]), w["attn.q_norm"])
     q = L.rope(L.linear(qr, w["attn.wq_b"]).unflatten(-1, (c.num_attention_heads, c.head_dim)), table[:, None])
@@ -132,14 +143,11 @@ def attention(x, w, k, c, table, shared, sparse, exact):
         visible = L.visible_rows(x.shape[1], rows.shape[1], k.ratio, x.device)
         score = L.index_scores(x, qr, keys, w, table, c.index_n_heads, c.index_head_dim, exact)
         score = score.masked_fill(~visible, float("-inf"))
-        if not sparse:
-            selected = visible.expand(score.shape)
-        else:
-            with torch.no_grad():
-                if k.candidate_source:
-                    candidates = L.candidate_mask(score, visible, k.ratio, c.candidate_topk_blocks, c.candidate_block_size, exact)
-                limited = score.masked_fill(~candidates, float("-inf")) if k.filtered else score
-                selected = L.top_mask(limited, c.index_topk, exact)
+        with torch.no_grad():
+            if k.candidate_source:
+                candidates = L.candidate_mask(score, visible, k.ratio, c.candidate_topk_blocks, c.candidate_block_size, exact)
+            limited = score.masked_fill(~candidates, float("-inf")) if k.filtered else score
+            selected = L.top_mask(limited, c.index_topk, exact) | (visible & (dense > 0))
     shown = (rows, selected) if k.ratio else (None, None)
     o, mass = L.attend(q, kv, *shown, w["attn.attn_sink"], c.sliding_window, exact)
     y = L.grouped_output(o, w, c.o_groups, table)
@@ -147,31 +155,25 @@ def attention(x, w, k, c, table, shared, sparse, exact):
     return y, (rows, keys, selected, candidates), loss
 
 
-def half_ffn(h, pre, w, c, topk, exact):
+def attn_half(h, pre, w, k, c, table, shared, dense, exact):
+    """The stream, the mix of the second half, the mean of the input's copies, what sources share, the index loss."""
+    mean = h.float().mean(2).to(torch.bfloat16)
+    pre_next, post, comb = L.hc_mixes(h, w["hc_attn_fn"], w["hc_attn_scale"], w["hc_attn_base"], exact)
+    x = L.rms_norm(L.hc_pre(h, pre), w["attn_norm"])
+    y, shared, loss = attention(x, w, k, c, table, shared, dense, exact)
+    return L.hc_post(y, h, post, comb), pre_next, mean, shared, loss
+
+
+def ffn_half(h, pre, w, c, topk, exact):
     pre_next, post, comb = L.hc_mixes(h, w["hc_ffn_fn"], w["hc_ffn_scale"], w["hc_ffn_base"], exact)
     x = L.rms_norm(L.hc_pre(h, pre), w["ffn_norm"])
     y, count = L.moe(x, w, topk, c.routed_scaling_factor, c.swiglu_limit, exact)
     return L.hc_post(y, h, post, comb), pre_next, count
 
 
-def layer(h, pre, w, k, c, table, shared, memory, sparse, exact):
-    """One layer of the backbone: the stream, the carried mix, the mean of its input, what sources share, loads, index loss."""
-    w = on_grid(w)
-    if k.engram:
-        h = L.engram(h, memory, w)
-    mean = h.float().mean(2).to(torch.bfloat16)
-    pre_ffn, post, comb = L.hc_mixes(h, w["hc_attn_fn"], w["hc_attn_scale"], w["hc_attn_base"], exact)
-    x = L.rms_norm(L.hc_pre(h, pre), w["attn_norm"])
-    y, shared, loss = attention(x, w, k, c, table, shared, sparse, exact)
-    h = L.hc_post(y, h, post, comb)
-    h, pre, count = half_ffn(h, pre_ffn, w, c, c.num_experts_per_tok, exact)
-    return h, pre, mean, shared, count, loss
-
-
-def draft_stage(h, pre, main_x, w, c, at, table, block_table, exact):
-    """One draft stage on blocks: h [B*A, block, 4, D]; main_x [B, T, D]; `at` [B, A] is the last committed position."""
-    w = on_grid(w)
-    b, a = at.shape
+def draft_half(h, pre, main_x, w, c, at, table, block_table, exact):
+    """The attention half of a draft stage on blocks: h [B*A, block, 4, D]; main_x [B, T, D]; `at` [B, A] is the last committed position."""
+    b = at.shape[0]
     pre_ffn, post, comb = L.hc_mixes(h, w["hc_attn_fn"], w["hc_attn_scale"], w["hc_attn_base"], exact)
     x = L.rms_norm(L.hc_pre(h, pre), w["attn_norm"])
 
@@ -195,8 +197,7 @@ def draft_stage(h, pre, main_x, w, c, at, table, block_table, exact):
     o = L.rope(o.to(torch.bfloat16), block_table[:, :, None], inverse=True)
     z = torch.einsum("btgk,grk->btgr", o.reshape(*o.shape[:2], c.o_groups, -1),
                      w["attn.wo_a"].to(torch.bfloat16).unflatten(0, (c.o_groups, -1))).flatten(2)
-    h = L.hc_post(L.linear(z, w["attn.wo_b"]), h, post, comb)
-    return half_ffn(h, pre_ffn, w, c, c.dspark_num_experts_per_tok, exact)
+    return L.hc_post(L.linear(z, w["attn.wo_b"]), h, post, comb), pre_ffn
 
 
 class Tables:
@@ -230,59 +231,70 @@ def collapse(h, pre, norm):
 
 
 class Net:
-    """The functions above over one dictionary of parameters; `wrap` may compile them."""
+    """The functions above over one dictionary of parameters; `wrap` may compile them. A step begins with `refresh`."""
 
     def __init__(self, c, weights, tables, wrap=lambda f: f):
-        self.c, self.w, self.tables = c, weights, tables
-        self.layer, self.stage = wrap(layer), wrap(draft_stage)
+        self.c, self.parameters, self.tables = c, weights, tables
+        self.attn_half, self.ffn_half, self.draft_half, self.engram = wrap(attn_half), wrap(ffn_half), wrap(draft_half), wrap(L.engram)
         self.kinds = [config.kind(c, i) for i in range(c.num_hidden_layers)]
+        self.last_stage = f"mtp.{c.num_nextn_predict_layers - 1}."
+        self.refresh()
 
-    def backbone(self, ids, sparse=True, exact=False, watch=None):
+    def refresh(self):
+        self.w = on_grid(self.parameters)
+        blocks = [f"layers.{i}." for i in range(self.c.num_hidden_layers)] + [f"mtp.{s}." for s in range(self.c.num_nextn_predict_layers)]
+        self.blocks = {p: {half: {n: w for n, w in part(self.w, p).items() if n.startswith(starts)} for half, starts in
+                           (("attn", ("attn", "hc_attn")), ("ffn", ("ffn", "hc_ffn")), ("engram", ("engram",)))} for p in blocks}
+
+    def backbone(self, ids, dense=None, exact=False, watch=None):
         """x [B, T, D] after the last norm, main_hidden [B, T, targets * D], loads by layer, index losses."""
         c = self.c
         t = ids.shape[1]
+        dense = torch.zeros(1, device=ids.device) if dense is None else dense
         padded = F.pad(ids, (0, -t % c.sliding_window), value=c.pad)  # behind the end: no row sees them
-        h, pre = start(quant.weight_bf16(self.w["embed"]), padded, c)
+        h, pre = start(self.w["embed"], padded, c)
         shared, counts, losses, means = (None,) * 4, {}, [], []
         for i, k in enumerate(self.kinds):
+            w = self.blocks[f"layers.{i}."]
+            if k.engram:
+                h = self.engram(h, self.tables.memory(i, padded), w["engram"])
             table = (self.tables.compressed if k.ratio else self.tables.plain)[: padded.shape[1]]
-            memory = self.tables.memory(i, padded) if k.engram else None
-            h, pre, mean, shared, count, loss = self.layer(h, pre, part(self.w, f"layers.{i}."), k, c, table, shared, memory, sparse, exact)
-            counts[f"layers.{i}."] = count
+            h, pre, mean, shared, loss = self.attn_half(h, pre, w["attn"], k, c, table, shared, dense, exact)
+            h, pre, counts[f"layers.{i}."] = self.ffn_half(h, pre, w["ffn"], c, c.num_experts_per_tok, exact)
             losses.append(loss)
             if i in c.dspark_target_layer_ids:
                 means.append(mean[:, :t])
             if watch is not None:
                 watch(i, h[:, :t], pre[:, :t])
-        x = collapse(h, pre, quant.weight_bf16(self.w["norm"]))[1][:, :t]
+        x = collapse(h, pre, self.w["norm"])[1][:, :t]
         return x, torch.cat(means, -1) if means else None, counts, sum(losses)
 
     def logits(self, x):
-        return F.linear(x.float(), quant.weight_bf16(self.w["head"]))
+        return F.linear(x.float(), self.w["head"])
 
     def drafts(self, main_hidden, ids, at, exact=False):
         """z, normed z [B, A, block, D] and loads, of a block behind each position `at` [B, A], whose anchor is ids[at + 1]."""
         c, w = self.c, self.w
         block = c.dspark_block_size
-        main_x = L.rms_norm(L.linear(main_hidden, quant.weight_fp8(w["mtp.0.main_proj"])), quant.weight_bf16(w["mtp.0.main_norm"]))
+        main_x = L.rms_norm(L.linear(main_hidden, w["mtp.0.main_proj"]), w["mtp.0.main_norm"])
         anchor = torch.gather(ids, 1, at + 1).flatten()
         inputs = torch.full((anchor.numel(), block), c.dspark_noise_token_id, device=ids.device)
         inputs[:, 0] = anchor
-        h, pre = start(quant.weight_bf16(w["embed"]).detach(), inputs, c)
+        h, pre = start(w["embed"].detach(), inputs, c)
         positions = at.flatten()[:, None] + 1 + torch.arange(block, device=ids.device)
         block_table = self.tables.plain[positions]
         counts = {}
         for s in range(c.num_nextn_predict_layers):
-            h, pre, counts[f"mtp.{s}."] = self.stage(h, pre, main_x, part(w, f"mtp.{s}."), c, at, self.tables.plain[: main_x.shape[1]], block_table, exact)
-        z, x = collapse(h, pre, quant.weight_bf16(w[f"mtp.{c.num_nextn_predict_layers - 1}.norm"]))
+            b = self.blocks[f"mtp.{s}."]
+            h, pre = self.draft_half(h, pre, main_x, b["attn"], c, at, self.tables.plain[: main_x.shape[1]], block_table, exact)
+            h, pre, counts[f"mtp.{s}."] = self.ffn_half(h, pre, b["ffn"], c, c.dspark_num_experts_per_tok, exact)
+        z, x = collapse(h, pre, w[self.last_stage + "norm"])
         return z.unflatten(0, at.shape), x.unflatten(0, at.shape), counts
 
     def markov(self, token):
         """(embedding, logits to add) of a token."""
-        p = f"mtp.{self.c.num_nextn_predict_layers - 1}.markov_head."
-        e = F.embedding(token, quant.weight_bf16(self.w[p + "embed"]))
-        return e, F.linear(e, quant.weight_bf16(self.w[p + "head"]))
+        e = F.embedding(token, self.w[self.last_stage + "markov_head.embed"])
+        return e, F.linear(e, self.w[self.last_stage + "markov_head.head"])
 
     def confidence(self, z, e):
-        p = quant.weight_bf16(self.w[f"mtp.{self.c.num_nextn_predict_layers - 1}.confidence_head.proj"])
-        return F.linear(torch.cat((z.float(), e.float()), -1), p)[..., 0]
+        return F.linear(torch.cat((z.float(), e.float()), -1), self.w[self.last_stage + "confidence_head.proj"])[..., 0]

@@ -24,6 +24,7 @@ import config
 import data
 import model
 import quant
+import sinkhorn
 import tokenizer
 from muon import Optimizer
 
@@ -49,7 +50,7 @@ def load_state(path, device):
 
 def head_loss(x, head, targets):
     """Mean cross entropy, and the logits."""
-    logits = F.linear(x.float(), quant.weight_bf16(head))
+    logits = F.linear(x.float(), head)
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten()), logits
 
 
@@ -60,7 +61,7 @@ def draft_loss(net, main_hidden, ids, at, logits):
     places = at[..., None] + 1 + torch.arange(block, device=at.device)  # rows of the trunk that predict the same tokens
     before = torch.gather(ids, 1, places.flatten(1)).unflatten(1, places.shape[1:])
     e, bigram = net.markov(before)
-    base = F.linear(x.float(), quant.weight_bf16(net.w["head"]).detach())
+    base = F.linear(x.float(), net.w["head"].detach())
     log_q = torch.log_softmax(base + bigram, -1)
     teacher = torch.gather(logits.detach(), 1, places.flatten(1)[..., None].expand(-1, -1, logits.shape[-1]))
     p = torch.softmax(teacher.unflatten(1, places.shape[1:]), -1)
@@ -125,6 +126,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--log-every", type=int, default=50)
     parser.add_argument("--eval-tokens", type=int, default=65536)
     o = parser.parse_args()
@@ -141,6 +143,8 @@ def main():
         log.flush()
 
     begun = time.time()
+    if o.device == "cuda":
+        say(event="sinkhorn", kernel=sinkhorn.check_triton(o.device))
     c = config.load(o.config)
     t = tokenizers.Tokenizer.from_file(str(o.tokenizer))
     tables = model.Tables(c, tokenizer.compressed_ids(t), max(o.length, 2048), o.device)
@@ -149,7 +153,6 @@ def main():
         w.requires_grad_(not n.endswith("gate.bias"))
     compiled = (lambda f: f) if o.no_compile else (lambda f: torch.compile(f, dynamic=False))
     net = model.Net(c, weights, tables, compiled)
-    plain = model.Net(c, weights, tables)
     loss_of_head = compiled(head_loss)
     documents = data.load(o.data, o.tokenizer)
     held = data.load(o.heldout, o.tokenizer)
@@ -167,10 +170,19 @@ def main():
         progress = o.first + (o.last - o.first) * (0 if start is None else (time.time() - start) / o.seconds)
         if progress >= o.last:
             break
+        if o.profile and steps == 30:
+            profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+            profiler.start()
+        if o.profile and steps == 33:
+            torch.cuda.synchronize()
+            profiler.stop()
+            rows = sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total)
+            (o.out / "profile.txt").write_text("".join(f"{e.self_device_time_total / 3e3:9.3f} ms a step, {e.count // 3:5} calls  {e.key[:150]}\n" for e in rows[:80]))
         ids = next(batches)
-        sparse = progress >= o.dense_until
-        x, main_hidden, counts, index_loss = net.backbone(ids[:, :-1], sparse=sparse)
-        loss, logits = loss_of_head(x, weights["head"], ids[:, 1:])
+        net.refresh()
+        dense = torch.tensor([float(progress < o.dense_until)], device=o.device)
+        x, main_hidden, counts, index_loss = net.backbone(ids[:, :-1], dense)
+        loss, logits = loss_of_head(x, net.w["head"], ids[:, 1:])
         spacing = (o.length - 8) // o.anchors
         at = torch.arange(o.anchors, device=o.device) * spacing + torch.randint(0, spacing, (o.batch, 1), device=o.device)
         drafted, judged, accepted, draft_counts = draft_loss(net, main_hidden, ids[:, :-1], at, logits)
@@ -184,7 +196,7 @@ def main():
             now = time.time()
             load = counts["layers.3."]
             say(step=steps, progress=progress, loss=loss.item(), index=index_loss.item(), draft=[round(v, 3) for v in drafted.tolist()],
-                accepted=[round(v, 3) for v in accepted.tolist()], judged=judged.item(), rate=rate, sparse=sparse,
+                accepted=[round(v, 3) for v in accepted.tolist()], judged=judged.item(), rate=rate, dense=dense.item() > 0,
                 load_max=(load.max() / load.mean()).item(), load_min=(load.min() / load.mean()).item(),
                 tokens_per_second=0.0 if start is None else (tokens / max(now - since, 1e-9) if steps > o.log_every else 0.0))
             if start is not None:
@@ -196,7 +208,7 @@ def main():
     save_state(o.out / "state.pt", weights)
     checkpoint.write(o.out / "model.safetensors", weights)
     sizes = torch.tensor([0 if i < len(tokenizer.MARKERS) else len(tokenizers.decoders.ByteLevel().decode([t.id_to_token(i)]).encode()) for i in range(t.get_vocab_size())])
-    say(event="held out", bits_per_byte={k: [round(v[0], 4), v[1]] for k, v in bits_per_byte(plain, held, sizes, o.length, o.eval_tokens).items()})
+    say(event="held out", bits_per_byte={k: [round(v[0], 4), v[1]] for k, v in bits_per_byte(model.Net(c, weights, tables), held, sizes, o.length, o.eval_tokens).items()})
 
 
 if __name__ == "__main__":
