@@ -3,6 +3,7 @@
 // engram at 4,096 rows of the released shape: lookup gathers 26 MB and writes 50 MB; the product reads them; the gate
 // reads kv (210 MB), reads and writes h (336 MB): 128 us at 4,267 GB/s. The lookup applies the product's act_quant
 // (looked-up values are exact in bf16, and their blocks of 32 are the product's), so that E is written once.
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/stages.h"
@@ -12,6 +13,7 @@ namespace mdi::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kSmallDim = 1024;    // below, the oracle's order of sums
 constexpr int kGateThreads = 640;  // eight channels of 5,120 a thread
 
 __global__ void __launch_bounds__(kThreads) engram_hash_kernel(StepView step, EngramHashArgs a) {
@@ -138,6 +140,31 @@ __global__ void __launch_bounds__(kGateThreads) engram_gate_kernel(const uint8_t
   }
 }
 
+// The same for small models, in the oracle's order of sums: a warp a copy.
+__global__ void __launch_bounds__(kThreads)
+    engram_gate_small_kernel(const uint8_t* dead, EngramArgs a, const bf16* kv) {
+  const int64_t t = blockIdx.x, dim = a.dim, j = threadIdx.x / 32;
+  if (dead[t] != 0) return;
+  const bf16* key = kv + (t * (a.hc + 1) + j) * dim;
+  const bf16* value = kv + (t * (a.hc + 1) + a.hc) * dim;
+  const bf16 *qw = a.q_weight + j * dim, *kw = a.k_weight + j * dim;
+  bf16* stream = a.h + (t * a.hc + j) * dim;
+  const float dot = sum_of_16_lanes(dim, [&](int64_t i) {
+    return __fmul_rn(__fmul_rn(widen(stream[i]), __fmul_rn(widen(qw[i]), widen(kw[i]))), widen(key[i]));
+  });
+  const float stream_squares =
+      sum_of_16_lanes(dim, [&](int64_t i) { return __fmul_rn(widen(stream[i]), widen(stream[i])); });
+  const float key_squares = sum_of_16_lanes(dim, [&](int64_t i) { return __fmul_rn(widen(key[i]), widen(key[i])); });
+  const float both = __fmul_rn(inverse_rms(stream_squares, dim, a.eps), inverse_rms(key_squares, dim, a.eps));
+  const float root = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(a.dim)));
+  const float d = __fmul_rn(__fmul_rn(dot, both), root);
+  const float depth = -copysignf(__fsqrt_rn(fmaxf(fabsf(d), 1e-6f)), d);
+  const float gate = __fdiv_rn(1.0f, __fadd_rn(1.0f, exp_rounded(depth)));
+  for (int64_t i = threadIdx.x % 32; i < dim; i += 32) {
+    stream[i] = narrow(__fadd_rn(widen(stream[i]), __fmul_rn(gate, widen(value[i]))));
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) commit_history_kernel(StepView step, CommitHistoryArgs a) {
   const int s = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (s >= step.sequences) return;
@@ -177,7 +204,12 @@ void engram(Context& base, const StepView& step, const EngramArgs& args) {
       step.rows, args, e);
   MDI_CUDA_LAUNCHED(context, "engram_lookup" + shape);
   linear_quantised(context, e, step.rows, width, args.wkv, kv, nullptr, out);
-  engram_gate_kernel<<<static_cast<unsigned>(step.rows), kGateThreads, 0, context.stream>>>(step.dead, args, kv);
+  if (args.dim < kSmallDim && args.hc * 32 <= kThreads) {
+    engram_gate_small_kernel<<<static_cast<unsigned>(step.rows), static_cast<unsigned>(args.hc * 32), 0,
+                               context.stream>>>(step.dead, args, kv);
+  } else {
+    engram_gate_kernel<<<static_cast<unsigned>(step.rows), kGateThreads, 0, context.stream>>>(step.dead, args, kv);
+  }
   MDI_CUDA_LAUNCHED(context, "engram_gate" + shape);
 }
 

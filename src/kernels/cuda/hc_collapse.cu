@@ -34,7 +34,8 @@ constexpr int kWarps = 16;
 constexpr int kRows = 16;     // of a warp
 constexpr int kFewRows = 64;  // of a block when units are spread over warps
 constexpr int kManyRows = 512;
-constexpr int64_t kFewLimit = 1024;                 // up to here, more blocks matter more than reading fn once
+constexpr int kSmallDim = 1024;      // below: hc_plain.cu, in the oracle's order; its time does not matter there
+constexpr int64_t kFewLimit = 1024;  // up to here, more blocks matter more than reading fn once
 constexpr int kStepVectors = kCopies * 3 * 2 * 32;  // uint4 of B fragments a step
 
 struct Collapse {
@@ -335,7 +336,7 @@ void hc_collapse(Context& base, const StepView& step, const HcCollapseArgs& args
   CudaContext& context = cuda(base);
   if (step.rows == 0) return;
   const int32_t steps = (args.dim / kStep + kParts - 1) / kParts;
-  if (args.hc != kCopies || args.dim % kStep != 0 || steps > kMaxSteps) {
+  if (args.hc != kCopies || args.dim % kStep != 0 || steps > kMaxSteps || args.dim < kSmallDim) {
     hc_collapse_plain(context, step.rows, args);
     return;
   }

@@ -1,5 +1,7 @@
 // The hyper-connection stages for any number of copies and channels: collapse_rows (the head's, and any shape's), and
-// hc_collapse for shapes that hc_collapse.cu does not take. A block a row; no limit worth naming is reached.
+// hc_collapse for shapes that hc_collapse.cu does not take, in the oracle's order of sums. A block a row; no limit
+// worth naming is reached.
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/hc.h"
 #include "kernels/cuda/rows.h"
@@ -37,30 +39,25 @@ __global__ void __launch_bounds__(kThreads) collapse_rows_kernel(CollapseRows a)
   }
 }
 
-// Sum over a warp; every lane gets it.
-__device__ float warp_sum(float v) {
-  for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, step);
-  return v;
-}
-
-__device__ float sigmoid(float v) { return __fdiv_rn(1.0f, 1.0f + expf(-v)); }
+__device__ float sigmoid(float v) { return __fdiv_rn(1.0f, __fadd_rn(1.0f, exp_rounded(-v))); }
+__device__ float scaled(float mix, float scale, float base) { return __fadd_rn(__fmul_rn(mix, scale), base); }
 
 // 5.3 on one thread, step by step as the oracle does it.
 __device__ void split_mixes(const float* mixes, const HcCollapseArgs& a, int64_t row) {
   const int hc = a.hc;
   float* comb = a.comb + row * hc * hc;
   for (int j = 0; j < hc; ++j) {
-    a.pre_out[row * hc + j] = sigmoid(mixes[j] * a.weights.scale[0] + a.weights.base[j]) + a.eps;
-    a.post[row * hc + j] = 2.0f * sigmoid(mixes[hc + j] * a.weights.scale[1] + a.weights.base[hc + j]);
+    a.pre_out[row * hc + j] = __fadd_rn(sigmoid(scaled(mixes[j], a.weights.scale[0], a.weights.base[j])), a.eps);
+    a.post[row * hc + j] = 2.0f * sigmoid(scaled(mixes[hc + j], a.weights.scale[1], a.weights.base[hc + j]));
   }
   for (int i = 0; i < hc; ++i) {
     float largest = -INFINITY, sum = 0;
     for (int k = 0; k < hc; ++k) {
       const int at = 2 * hc + i * hc + k;
-      comb[i * hc + k] = mixes[at] * a.weights.scale[2] + a.weights.base[at];
+      comb[i * hc + k] = scaled(mixes[at], a.weights.scale[2], a.weights.base[at]);
       largest = fmaxf(largest, comb[i * hc + k]);
     }
-    for (int k = 0; k < hc; ++k) sum += comb[i * hc + k] = expf(comb[i * hc + k] - largest);
+    for (int k = 0; k < hc; ++k) sum += comb[i * hc + k] = exp_rounded(comb[i * hc + k] - largest);
     for (int k = 0; k < hc; ++k) comb[i * hc + k] = __fdiv_rn(comb[i * hc + k], sum) + a.eps;
   }
   for (int n = 0; n < 2 * a.sinkhorn_iters - 1; ++n) {
@@ -80,15 +77,14 @@ __global__ void __launch_bounds__(kThreads) hc_mixes_kernel(HcCollapseArgs a) {
   const int64_t width = int64_t{a.hc} * a.dim;
   const bf16* h = a.h + row * width;
   const int count = (2 + a.hc) * a.hc;
-  const int lane = threadIdx.x % 32;
-  for (int m = static_cast<int>(threadIdx.x) / 32; m <= count; m += kThreads / 32) {
-    float sum = 0;
-    for (int64_t i = lane; i < width; i += 32) {
-      const float v = widen(h[i]);
-      sum = fmaf(v, m == count ? v : a.weights.fn[m * width + i], sum);
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) mixes[m] = sum;
+  const int m = static_cast<int>(threadIdx.x);
+  if (m / 32 == kThreads / 32 - 1) {
+    const float sum = sum_of_16_lanes(width, [h](int64_t i) { return __fmul_rn(widen(h[i]), widen(h[i])); });
+    if (m % 32 == 0) mixes[count] = sum;
+  } else if (m < count) {
+    float sum = 0;  // one chain, as in plain_product
+    for (int64_t i = 0; i < width; ++i) sum = __fmaf_rn(widen(h[i]), a.weights.fn[m * width + i], sum);
+    mixes[m] = sum;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;

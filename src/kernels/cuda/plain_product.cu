@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/weight_fragments.cuh"
@@ -55,7 +56,7 @@ __device__ void write(const GroupedProduct& g, int64_t group, int64_t row, int64
     const float low = g.limit < gate ? g.limit : gate;
     const float u = up < -g.limit ? -g.limit : g.limit < up ? g.limit : up;
     const float weight = g.row_weight != nullptr ? g.row_weight[row] : 1.0f;
-    const uint32_t t = narrow(weight * (__fdiv_rn(low, 1.0f + expf(-low)) * u)).bits;
+    const uint32_t t = narrow(weight * (__fdiv_rn(low, 1.0f + exp_rounded(-low)) * u)).bits;
     const uint32_t scale = scale_byte(group_max(exists ? t & 0x7FFFu : 0u, 32), kActFloor, kInverse448);
     if (exists) g.y[at] = {static_cast<uint16_t>(act_quantised(t, scale))};
   } else if (exists) {
