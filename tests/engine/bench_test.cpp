@@ -7,8 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/inventory.h"
+#include "checkpoint/synth_presets.h"
 #include "core/error.h"
 #include "engine/bench/report.h"
+#include "kernels/cpu/backend.h"
+#include "model/place.h"
 
 namespace mdi::bench {
 namespace {
@@ -165,6 +169,32 @@ TEST(BenchPlan, EngramTakesWhatIsLeft) {
     EXPECT_NE(text.find("a GPU: the model needs"), std::string::npos) << text;
     EXPECT_NE(text.find("routed experts"), std::string::npos) << text;
   }
+}
+
+// As the bench makes its rank: tensors are known by an address until they are placed, and filled where they then lie.
+TEST(BenchRank, EveryTensorIsPutOnceAndNowhereTwice) {
+  const ModelConfig config = synth_preset("tiny");
+  const std::vector<TensorSpec> specs = inventory(config);
+  std::vector<uint64_t> handles(specs.size());
+  size_t next = 0;
+  Model model =
+      load_model(Checkpoint::in_memory(config, "in memory", [&](const TensorSpec&) { return &handles[next++]; }),
+                 std::vector<int32_t>(static_cast<size_t>(config.vocab_size)));
+  EXPECT_EQ(next, specs.size());
+  const auto context = make_cpu_context(1);
+  std::vector<int> times(specs.size());
+  std::vector<std::pair<std::byte*, std::byte*>> places;
+  const DeviceBuffer buffer = place_weights(*context, model, [&](void* to, const void* from, int64_t bytes) {
+    const auto index = static_cast<size_t>(static_cast<const uint64_t*>(from) - handles.data());
+    ASSERT_LT(index, specs.size());
+    ++times[index];
+    EXPECT_EQ(bytes, specs[index].bytes()) << specs[index].name;
+    places.emplace_back(static_cast<std::byte*>(to), static_cast<std::byte*>(to) + bytes);
+  });
+  for (size_t i = 0; i < specs.size(); ++i) EXPECT_EQ(times[i], 1) << specs[i].name;
+  std::sort(places.begin(), places.end());
+  for (size_t i = 0; i + 1 < places.size(); ++i) EXPECT_LE(places[i].second, places[i + 1].first);
+  EXPECT_LE(places.back().second, buffer.as<std::byte>() + placed_bytes(model));
 }
 
 BenchReport example() {

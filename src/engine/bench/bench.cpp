@@ -92,10 +92,9 @@ BenchReport bench_step(const StepOptions& options) {
     int64_t kept;
     ReplayForm form;
   };
-  for (const Row& row :
-       {Row{"--replay exact", each, ReplayForm::kAfterLastSource},
-        Row{"--replay 128", std::min<int64_t>(128, each), ReplayForm::kAfterLastSource},
-        Row{"--replay 128, layer 20 bounded", std::min<int64_t>(128, each), ReplayForm::kFromLastSource}}) {
+  for (const Row& row : {Row{"--replay exact", each, ReplayForm::kAfterLastSource},
+                         Row{"--replay 128", std::min<int64_t>(128, each), ReplayForm::kAfterLastSource},
+                         Row{"128, layer 20 bounded", std::min<int64_t>(128, each), ReplayForm::kFromLastSource}}) {
     const Step step = rank_step(rank, row.kept, row.form);
     RunResult result = run_steps(rank, step, options, false);
     result.name = row.name;
