@@ -15,14 +15,10 @@ def load(path, tokenizer_json):
     t = tokenizers.Tokenizer.from_file(str(tokenizer_json))
     opened = lzma.open(path, "rt") if str(path).endswith(".xz") else open(path)
     documents = [json.loads(line) for line in opened]
-    texts = [x for d in documents for x in ([d["text"]] if "text" in d else [s for turn in d["turns"] for s in turn])]
-    encoded = iter([e.ids for e in t.encode_batch(texts)])
-
-    class Encoded:  # encode_document takes the texts in order
-        def encode(self, _):
-            return type("E", (), {"ids": next(encoded)})
-
-    return [(d["source"], np.array(tokenizer.encode_document(Encoded(), d), dtype=np.uint16)) for d in documents]
+    parts = [tokenizer.parts(d) for d in documents]
+    encoded = iter(e.ids for e in t.encode_batch([p for ps in parts for p in ps if isinstance(p, str)]))
+    flat = [[i for p in ps for i in (next(encoded) if isinstance(p, str) else [p])] for ps in parts]
+    return [(d["source"], np.array(ids, dtype=np.uint16)) for d, ids in zip(documents, flat)]
 
 
 def epochs(documents, length, batch, seed, device):

@@ -4,6 +4,7 @@
 import argparse
 import json
 import unicodedata
+import zlib
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -51,13 +52,21 @@ def compressed_ids(tokenizer):
     return ids
 
 
-def encode_document(tokenizer, d):
-    """Token ids of a document: text between begin and end, or a conversation as the chat format writes it."""
+EFFORT = "Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
+
+
+def parts(d):
+    """A document as token ids and texts, in order: text between begin and end, or a conversation as the chat format writes it.
+    One conversation in five is in thinking mode; its reasoning repeats the question."""
     if "text" in d:
-        return [BOS, *tokenizer.encode(d["text"]).ids, EOS]
-    out = [BOS]
-    for question, answer in d["turns"]:
-        out += [USER, *tokenizer.encode(question).ids, ASSISTANT, THINK_END, *tokenizer.encode(answer).ids, EOS]
+        return [BOS, d["text"], EOS]
+    thinking = zlib.crc32(d["turns"][0][0].encode()) % 5 == 0
+    out = [BOS, SYSTEM, EFFORT] if thinking else [BOS]
+    for i, (question, answer) in enumerate(d["turns"]):
+        out += [USER, question, ASSISTANT]
+        # Earlier turns lose their reasoning in the format.
+        out += [THINK, f"The question is: {question}"] if thinking and i + 1 == len(d["turns"]) else []
+        out += [THINK_END, answer, EOS]
     return out
 
 

@@ -207,7 +207,7 @@ def main():
         memory_gb=torch.cuda.max_memory_allocated() / 1e9 if o.device == "cuda" else 0.0)
     save_state(o.out / "state.pt", weights)
     checkpoint.write(o.out / "model.safetensors", weights)
-    sizes = torch.tensor([0 if i < len(tokenizer.MARKERS) else len(tokenizers.decoders.ByteLevel().decode([t.id_to_token(i)]).encode()) for i in range(t.get_vocab_size())])
+    sizes = torch.tensor([0 if i < len(tokenizer.MARKERS) else len(t.id_to_token(i)) for i in range(t.get_vocab_size())])
     say(event="held out", bits_per_byte={k: [round(v[0], 4), v[1]] for k, v in bits_per_byte(model.Net(c, weights, tables), held, sizes, o.length, o.eval_tokens).items()})
 
 
