@@ -1,0 +1,137 @@
+// The whole engine on the GPU: 64 mixed requests get the same tokens alone, batched, chunked in three ways, preempted,
+// with prefix hits, forked and with drafts; serving allocates nothing; a request costs what its own length costs. The
+// tiny text model; where MDI_SLICE names a checkpoint (`mdi synth DIR --preset slice`), that one too, in fewer ways.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "../engine/mixed_requests.h"
+#include "find_golden.h"
+#include "harness.h"
+#include "model/place.h"
+
+namespace mdi::check {
+
+namespace {
+
+using testing::forked_samples;
+using testing::mixed_alone;
+using testing::mixed_variants;
+using testing::MixedRun;
+using testing::MixedVariant;
+using testing::run_mixed;
+
+// The backend's operations, with its allocations counted.
+int64_t allocations = 0;
+const Ops* plain_ops = nullptr;
+
+const Ops& counting_ops(const Ops& plain) {
+  plain_ops = &plain;
+  static Ops made;
+  made = plain;
+  made.allocate = [](Context& c, int64_t bytes) {
+    ++allocations;
+    return plain_ops->allocate(c, bytes);
+  };
+  made.allocate_host = [](Context& c, int64_t bytes) {
+    ++allocations;
+    return plain_ops->allocate_host(c, bytes);
+  };
+  return made;
+}
+
+struct Subject {
+  Harness& h;
+  std::string name;
+  const Model& model;
+};
+
+void check_variants(const Subject& s, bool all) {
+  const auto sampled = mixed_alone(s.h.cuda(), s.model, false);
+  const auto greedy = mixed_alone(s.h.cuda(), s.model, true);
+  for (const MixedVariant& v : mixed_variants()) {
+    const bool wanted = all || v.name == "Batched" || v.name == "Preempted" || v.name == "DraftsPreemptedWithHits";
+    if (!wanted || (v.options.draft && s.model.draft_stages() == 0)) continue;
+    const auto start = std::chrono::steady_clock::now();
+    const MixedRun run = run_mixed(s.h.cuda(), s.model, v, v.greedy ? greedy : sampled);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const EngineMetrics& m = run.metrics;
+    std::string note = std::to_string(run.wrong) + " differ, " + std::to_string(m.steps) + " steps, " +
+                       std::to_string(static_cast<int64_t>(1e3 * seconds)) + " ms, " + std::to_string(m.preemptions) +
+                       " preemptions, " + std::to_string(m.hits) + " hits";
+    if (!run.first_wrong.empty()) note += ", first: " + run.first_wrong;
+    s.h.expect("engine " + v.name, s.name, run.wrong == 0 && run.clean, note);
+  }
+}
+
+void check_forks(const Subject& s) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    const SamplingParams sampling{.temperature = temperature, .seed = 4};
+    const auto roomy = forked_samples(s.h.cuda(), s.model, 8, 0, sampling);
+    const bool same = forked_samples(s.h.cuda(), s.model, 2, 0, sampling) == roomy &&
+                      forked_samples(s.h.cuda(), s.model, 6, 6, sampling) == roomy &&
+                      forked_samples(s.h.cuda(), s.model, 1, 6, sampling) == roomy;
+    s.h.expect("engine forks", s.name + (temperature == 0.0f ? ", greedy" : ", sampled"), same);
+  }
+}
+
+void check_allocations(const Subject& s) {
+  Context& context = s.h.cuda();
+  const Ops* before = context.ops;
+  context.ops = &counting_ops(*before);
+  {
+    EngineOptions o;
+    o.slots = 6;
+    o.max_length = testing::kMixedLength;
+    o.snapshot_min_tokens = 1;
+    o.draft_always = true;
+    o.preempt_every = 9;
+    Engine engine(context, s.model, nullptr, o);
+    const int64_t at_start = allocations;
+    for (int i = 0; i < 20; ++i) {
+      Request r;
+      r.prompt = testing::mixed_prompt(i % 10);
+      r.max_tokens = 12;
+      r.n = i % 4 == 0 ? 3 : 1;
+      r.sampling.temperature = 0;
+      engine.submit(std::move(r));
+    }
+    engine.run();
+    const EngineMetrics m = engine.metrics();
+    s.h.expect("engine allocates nothing", s.name, allocations == at_start && m.ended_length == 30,
+               std::to_string(at_start) + " allocations at start, " + std::to_string(allocations - at_start) +
+                   " while serving");
+    std::printf("%s", describe(m).c_str());
+  }
+  context.ops = before;
+}
+
+void check_placed(Harness& h, const std::string& name, Model model, bool all) {
+  const DeviceBuffer placed = place_weights(h.cuda(), model);
+  const Subject s{h, name, model};
+  check_variants(s, all);
+  check_forks(s);
+  check_allocations(s);
+}
+
+int run(int argc, char** argv) {
+  Harness h("engine", argc, argv, int64_t{2} << 30);
+  find_golden();
+  check_placed(h, "tiny-text", testing::load_tiny_model(), !h.small());
+  const char* wide = std::getenv("MDI_SLICE");
+  if (wide != nullptr && !h.small()) check_placed(h, "slice", testing::load_checkpoint(wide), false);
+  return h.finish();
+}
+
+}  // namespace
+
+}  // namespace mdi::check
+
+int main(int argc, char** argv) {
+  try {
+    return mdi::check::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
