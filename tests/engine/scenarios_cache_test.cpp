@@ -1,0 +1,383 @@
+// Stories about the cache, one for each fault that users of such engines meet ("Cache and replay"): requests share what
+// they have in common, and nobody can tell from an answer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "core/error.h"
+#include "serving.h"
+
+namespace mdi {
+namespace {
+
+using testing::alone;
+using testing::Answer;
+using testing::request;
+using testing::Served;
+using testing::some_tokens;
+
+EngineOptions options() {
+  EngineOptions o;
+  o.slots = 4;
+  o.max_length = 700;
+  o.max_rows = 96;
+  o.draft = false;
+  return o;
+}
+
+std::vector<int32_t> join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// A request that shows its logits: the 20 most likely of each row.
+Request telling(std::vector<int32_t> prompt, int32_t max_tokens = 12) {
+  Request r = request(std::move(prompt), max_tokens);
+  r.logprobs = 20;
+  return r;
+}
+
+Answer answer_of(Served& served, Request r) {
+  const RequestId id = served.submit(std::move(r));
+  served.engine->run();
+  return served.answer(id);
+}
+
+// What an engine that has seen nothing answers.
+Answer cold_answer(Request r, EngineOptions o = options()) {
+  o.snapshots = 0;
+  Served served(std::move(o));
+  return answer_of(served, std::move(r));
+}
+
+void expect_same(const Answer& found, const Answer& expected, const std::string& what) {
+  EXPECT_EQ(found.tokens, expected.tokens) << what;
+  EXPECT_EQ(found.end, expected.end) << what;
+  ASSERT_EQ(found.logprobs.size(), expected.logprobs.size()) << what;
+  for (size_t i = 0; i < found.logprobs.size(); ++i) {
+    const Logprobs &a = found.logprobs[i], &b = expected.logprobs[i];
+    ASSERT_EQ(std::memcmp(&a.logprob, &b.logprob, sizeof a.logprob), 0) << what << ", token " << i;
+    ASSERT_EQ(a.top.size(), b.top.size()) << what;
+    for (size_t k = 0; k < a.top.size(); ++k) {
+      ASSERT_EQ(a.top[k].token, b.top[k].token) << what << ", token " << i << ", place " << k;
+      ASSERT_EQ(std::memcmp(&a.top[k].logprob, &b.top[k].logprob, sizeof(float)), 0) << what << ", token " << i;
+    }
+  }
+}
+
+// faults: "A prefix hit restores the compressed rows but not the window state: fluent, wrong output. Restored state is
+// compared with a cold run, logits included."
+TEST(CacheFaults, APrefixHitIsAColdRunLogitsIncluded) {
+  for (const bool draft : {false, true}) {
+    EngineOptions o = options();
+    o.draft = o.draft_always = draft;
+    Served warm(o);
+    std::vector<int32_t> conversation;
+    for (uint32_t turn = 0; turn < 4; ++turn) {
+      // All of the last turn but its last token, which was not run.
+      const auto known = static_cast<int32_t>(conversation.size()) - 1;
+      conversation = join(conversation, some_tokens(70 + 31 * turn, turn));
+      const Answer found = answer_of(warm, telling(conversation));
+      expect_same(found, cold_answer(telling(conversation), o), "turn " + std::to_string(turn));
+      EXPECT_EQ(found.usage.cached_tokens, std::max(known, 0)) << "turn " << turn;
+      conversation = join(conversation, found.tokens);
+    }
+    EXPECT_EQ(warm.engine->metrics().hits, 3);
+    warm.expect_nothing_held();
+  }
+}
+
+TEST(CacheFaults, TheVerySamePromptRunsOneToken) {
+  Served warm(options());
+  const auto prompt = some_tokens(300, 5);
+  const Answer first = answer_of(warm, telling(prompt));
+  const Answer second = answer_of(warm, telling(prompt));
+  EXPECT_EQ(first.usage.cached_tokens, 0);
+  EXPECT_EQ(second.usage.cached_tokens, 299);
+  expect_same(second, first, "again");
+}
+
+TEST(CacheFaults, AnOlderTurnOfAConversationIsBranchedFrom) {
+  Served warm(options());
+  const auto opening = some_tokens(150, 6);
+  const Answer answer = answer_of(warm, telling(opening));
+  const auto first_turn = join(opening, answer.tokens);
+  const Answer left = answer_of(warm, telling(join(first_turn, some_tokens(80, 7))));
+  const Answer right = answer_of(warm, telling(join(first_turn, some_tokens(80, 8))));
+  EXPECT_GT(left.usage.cached_tokens, 150);
+  EXPECT_GT(right.usage.cached_tokens, 150);
+  expect_same(right, cold_answer(telling(join(first_turn, some_tokens(80, 8)))), "the other branch");
+}
+
+// Nobody takes a snapshot at the end of a system prompt; the second request with it does, where the two part.
+TEST(CacheFaults, TheThirdRequestWithOneSystemPromptFindsIt) {
+  Served warm(options());
+  const auto system = some_tokens(256 + 20, 9);
+  const auto asks = [&](uint32_t seed) { return telling(join(system, some_tokens(100, seed))); };
+  EXPECT_EQ(answer_of(warm, asks(1)).usage.cached_tokens, 0);
+  EXPECT_EQ(answer_of(warm, asks(2)).usage.cached_tokens, 0);
+  const Answer third = answer_of(warm, asks(3));
+  EXPECT_EQ(third.usage.cached_tokens, 256);
+  expect_same(third, cold_answer(asks(3)), "the third");
+}
+
+// faults: "A prefix is keyed by tokens alone though an image or a tenant differs."
+TEST(CacheFaults, AnotherTenantWithTheSameTokensRunsCold) {
+  Served warm(options());
+  const auto of = [](const std::string& tenant) {
+    Request r = telling(some_tokens(200, 10));
+    r.salt = tenant;
+    return r;
+  };
+  answer_of(warm, of("a"));
+  EXPECT_EQ(answer_of(warm, of("b")).usage.cached_tokens, 0);
+  EXPECT_EQ(answer_of(warm, of("")).usage.cached_tokens, 0);
+  EXPECT_EQ(answer_of(warm, of("a")).usage.cached_tokens, 199);
+}
+
+const Model& vision_model() {
+  static const Model model = [] {
+    const auto dir = testing::long_checkpoint("tiny-vision");
+    Model loaded = testing::load_checkpoint(dir);
+    testing::fs::remove_all(dir);
+    return loaded;
+  }();
+  return model;
+}
+
+TEST(CacheFaults, AnotherImageUnderTheSameTokensRunsCold) {
+  const Model& model = vision_model();
+  const auto dim = static_cast<size_t>(model.config().dim);
+  auto context = make_cpu_context(1);
+  const auto engine = [&](int32_t snapshots) {
+    EngineOptions o = options();
+    o.snapshots = snapshots;
+    return std::make_unique<Engine>(*context, model, nullptr, o);
+  };
+  constexpr size_t kStart = 20, kSpan = 30, kTokens = 150;
+  const auto shows = [&](const Engine& e, uint32_t picture) {
+    Request r = telling(some_tokens(kTokens, 11));
+    for (int32_t& token : r.prompt) token %= model.config().vocab_size;
+    r.images.dead.assign(kTokens, 0);
+    for (size_t i = kStart; i < kStart + kSpan; ++i) r.prompt[i] = 3, r.images.dead[i] = 1;
+    for (const int32_t v : some_tokens(static_cast<int64_t>(kSpan * dim), picture)) {
+      r.images.rows.push_back(to_bf16(static_cast<float>(v - 250) / 300.0f));
+    }
+    r.image_identities = {
+        {.start = kStart, .count = kSpan, .digest = e.hasher().digest(std::as_bytes(std::span(r.images.rows)))}};
+    return r;
+  };
+  const auto answer_from = [&](Engine& e, Request r) {
+    Answer answer;
+    r.on_event = [&answer](const Event& event) {
+      for (const GeneratedToken& token : event.tokens) {
+        answer.tokens.push_back(token.id);
+        answer.logprobs.push_back(token.logprobs);
+      }
+      answer.usage = event.usage;
+      answer.end = event.end;
+    };
+    EXPECT_TRUE(e.submit(std::move(r)).has_value());
+    e.run();
+    return answer;
+  };
+  const auto warm = engine(16);
+  const Answer cat = answer_from(*warm, shows(*warm, 1));
+  const Answer dog = answer_from(*warm, shows(*warm, 2));
+  EXPECT_EQ(dog.usage.cached_tokens, 0);
+  const auto cold = engine(0);
+  expect_same(dog, answer_from(*cold, shows(*cold, 2)), "the second image");
+  const Answer again = answer_from(*warm, shows(*warm, 1));
+  EXPECT_EQ(again.usage.cached_tokens, static_cast<int32_t>(kTokens) - 1);
+  expect_same(again, cat, "the first image again");
+  bool differ = cat.tokens != dog.tokens;
+  for (size_t i = 0; i < std::min(cat.logprobs.size(), dog.logprobs.size()); ++i) {
+    differ |= cat.logprobs[i].logprob != dog.logprobs[i].logprob;
+  }
+  EXPECT_TRUE(differ) << "the images make no difference, so the test shows nothing";
+}
+
+// faults: "An aborted request leaks blocks. After any mix of cancels and errors, free blocks = all blocks when idle."
+TEST(CacheFaults, AnyMixOfCancelsAndErrorsLeavesAllBlocksFree) {
+  for (const bool draft : {false, true}) {
+    EngineOptions o = options();
+    o.blocks = 14;
+    o.snapshots = 5;
+    o.draft = o.draft_always = draft;
+    Served served(o);
+    std::mt19937 random(3);
+    const auto below = [&random](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 60; ++i) {
+      Request r = telling(join(some_tokens(60 + 70 * below(3), below(3)), some_tokens(1 + below(30), 50 + below(9))),
+                          static_cast<int32_t>(1 + below(25)));
+      if (below(4) == 0) r.n = 3;
+      const uint32_t throws_at = below(6) == 0 ? 1 + below(3) : 0;
+      if (throws_at > 0) {
+        r.on_event = [n = 0u, throws_at](const Event&) mutable {
+          if (++n == throws_at) throw std::runtime_error("the client is gone");
+        };
+      }
+      if (below(8) == 0) {
+        r.max_tokens = -1;
+        EXPECT_THROW(served.submit(std::move(r)), Error);
+      } else {
+        ids.push_back(served.submit(std::move(r)));
+      }
+      for (uint32_t steps = below(4); steps > 0; --steps) served.engine->step();
+      if (below(2) == 0) served.engine->cancel(ids[below(static_cast<uint32_t>(ids.size()))]);
+    }
+    served.engine->run();
+    served.expect_nothing_held();
+    const EngineMetrics m = served.engine->metrics();
+    EXPECT_GT(m.snapshots_evicted, 0);
+    EXPECT_GT(m.hits, 0);
+    // And what was left in the cache is right.
+    for (uint32_t kind = 0; kind < 3; ++kind) {
+      for (uint32_t length = 0; length < 3; ++length) {
+        const Request r = telling(join(some_tokens(60 + 70 * length, kind), some_tokens(20, 99)));
+        expect_same(answer_of(served, r), cold_answer(r), "afterwards");
+      }
+    }
+    served.expect_nothing_held();
+  }
+}
+
+// faults: "Window state is freed while a draft block is still in flight." The slot, the blocks and the snapshot buffers
+// of a request that is cancelled from its own event, with its block verified and not yet committed, are others' at
+// once.
+TEST(CacheFaults, ARequestThatEndsWithABlockInFlightDisturbsNobody) {
+  EngineOptions o = options();
+  o.slots = 2;
+  o.blocks = 8;
+  o.draft = o.draft_always = true;
+  Served served(o);
+  std::vector<RequestId> stay;
+  std::vector<std::vector<int32_t>> prompts;
+  for (uint32_t i = 0; i < 6; ++i) {
+    Request leaves = request(some_tokens(150 + 17 * i, 20 + i), 60);
+    auto* engine = served.engine.get();
+    leaves.on_event = [engine, tokens = size_t{0}, i](const Event& event) mutable {
+      tokens += event.tokens.size();
+      if (tokens >= 3 + i && !event.end) engine->cancel(event.request);
+    };
+    served.submit(std::move(leaves));
+    prompts.push_back(some_tokens(130 + 23 * i, 40 + i));
+    stay.push_back(served.submit(request(prompts.back(), 25)));
+  }
+  served.engine->run();
+  for (size_t i = 0; i < stay.size(); ++i) {
+    EXPECT_EQ(served.answer(stay[i]).tokens, alone(prompts[i], 25)) << "request " << i;
+  }
+  EXPECT_EQ(served.engine->metrics().blocks_total, 8);
+  served.expect_nothing_held();
+}
+
+TEST(CacheFaults, SamplesOfOnePromptShareItsBlocks) {
+  EngineOptions o = options();
+  Served served(o);
+  Request r = request(some_tokens(3 * 128 + 10, 12), 30, {.temperature = 1, .seed = 5});
+  r.n = 4;
+  const RequestId id = served.submit(std::move(r));
+  int64_t most = 0;
+  while (served.engine->step()) {
+    const EngineMetrics m = served.engine->metrics();
+    if (m.running == 4) most = std::max(most, m.blocks_total - m.blocks_free);
+  }
+  // Three full blocks, a partial one for each sample, and one that the prompt's snapshot keeps.
+  EXPECT_GE(most, 3 + 4);
+  EXPECT_LE(most, 3 + 4 + 1);
+  for (int32_t sample = 1; sample < 4; ++sample) EXPECT_EQ(served.answer(id, sample).tokens.size(), 30u);
+  served.expect_nothing_held();
+}
+
+// More conversations than there are snapshots and blocks for: evicted, not mixed up.
+TEST(CacheFaults, FullPoolsEvictAndEveryAnswerIsRight) {
+  EngineOptions o = options();
+  o.slots = 2;
+  o.blocks = 9;
+  o.snapshots = 3;
+  Served served(o);
+  std::vector<std::vector<int32_t>> conversations(5);
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (const uint32_t c : {0u, 1u, 0u, 2u, 3u, 0u, 4u}) {
+      auto& conversation = conversations[c];
+      if (conversation.size() > 500) continue;
+      conversation = join(conversation, some_tokens(66, 100 * c + round));
+      const Answer found = answer_of(served, telling(conversation, 5));
+      expect_same(found, cold_answer(telling(conversation, 5)), "conversation " + std::to_string(c));
+      conversation = join(conversation, found.tokens);
+    }
+  }
+  const EngineMetrics m = served.engine->metrics();
+  EXPECT_GT(m.hits, 3);
+  EXPECT_GT(m.snapshots_evicted, 3);
+  EXPECT_LE(m.snapshots, 3);
+  served.expect_nothing_held();
+}
+
+// So few that the last row is not an exact one: it sees the window through two layers.
+constexpr int32_t kReplay = 20;
+
+// Under replay a state depends on where prefills ended. A hit takes that over, and a recomputation after a preemption
+// gives the very bits again; so does a snapshot that was taken in the middle of a replayed prompt.
+TEST(CacheFaults, UnderReplayARecomputationGivesTheRecordedHistoryAgain) {
+  EngineOptions o = options();
+  o.replay.rows = kReplay;
+  o.snapshot_every_blocks = 1;
+  // `preempt`: the requests of a turn run side by side and lose their places to one another again and again.
+  const auto converse = [&](int32_t preempt) {
+    EngineOptions used = o;
+    used.preempt_every = preempt;
+    Served served(used);
+    std::vector<std::vector<int32_t>> conversations(3);
+    std::vector<Answer> answers;
+    for (uint32_t turn = 0; turn < 3; ++turn) {
+      std::vector<RequestId> ids;
+      for (uint32_t c = 0; c < 3; ++c) {
+        // The second turn is shorter than R and goes on in the windows of the first; the third drops rows again.
+        const int64_t count = turn == 1 ? 15 : 150 + 20 * c;
+        conversations[c] = join(conversations[c], some_tokens(count, 10 * turn + c));
+        ids.push_back(served.submit(telling(conversations[c])));
+      }
+      served.engine->run();
+      for (uint32_t c = 0; c < 3; ++c) {
+        answers.push_back(served.answer(ids[c]));
+        conversations[c] = join(conversations[c], answers.back().tokens);
+      }
+    }
+    const EngineMetrics m = served.engine->metrics();
+    EXPECT_EQ(m.preemptions > 0, preempt > 0);
+    EXPECT_GE(m.hits, 6);
+    served.expect_nothing_held();
+    return answers;
+  };
+  const auto expected = converse(0);
+  for (const int32_t preempt : {2, 5}) {
+    const auto found = converse(preempt);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(found[i].usage.cached_tokens, expected[i].usage.cached_tokens) << i;
+      expect_same(found[i], expected[i], "every " + std::to_string(preempt) + " steps, request " + std::to_string(i));
+    }
+  }
+}
+
+// The first turn's rows were replayed, so an exact run of the same tokens is another one: the history is really used.
+TEST(CacheFaults, AReplayedPrefixIsNotTakenForAnExactOne) {
+  EngineOptions replayed = options(), exact = options();
+  replayed.replay.rows = kReplay;
+  const auto prompt = some_tokens(300, 14);
+  Served a(replayed), b(exact);
+  const Answer x = answer_of(a, telling(prompt)), y = answer_of(b, telling(prompt));
+  ASSERT_FALSE(x.logprobs.empty());
+  EXPECT_NE(x.logprobs[0].logprob, y.logprobs[0].logprob);
+  expect_same(answer_of(a, telling(prompt)), x, "replayed, with a hit");
+  expect_same(answer_of(b, telling(prompt)), y, "exact, with a hit");
+  EXPECT_EQ(a.engine->metrics().hits, 1);
+  EXPECT_EQ(b.engine->metrics().hits, 1);
+}
+
+}  // namespace
+}  // namespace mdi
