@@ -109,12 +109,13 @@ void add_kernels(CLI::App& bench) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  CLI::App* cmd =
-      app.add_subcommand("bench", "Measure a rank of the released model on this GPU, with synthetic weights");
+  CLI::App* cmd = app.add_subcommand(
+      "bench", "Measure a rank of the released model on this GPU, with synthetic weights; or serving");
   cmd->require_subcommand(1);
   add_step(*cmd);
   add_decode(*cmd);
   add_kernels(*cmd);
+  add_bench_serve(*cmd);
 }
 
 }  // namespace mdi

@@ -15,6 +15,7 @@ namespace mdi {
 inline constexpr const char* kVersion = "0.1.0";
 
 void add_bench(CLI::App& app);
+void add_bench_serve(CLI::App& bench);  // a part of bench, in a file of its own
 void add_chat(CLI::App& app);
 void add_check(CLI::App& app);
 void add_generate(CLI::App& app);

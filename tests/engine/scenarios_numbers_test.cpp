@@ -67,6 +67,7 @@ TEST(Numbers, MemoryFullOfNaNIsNeverRead) {
   }();
   EngineOptions o = options();
   o.snapshot_min_tokens = 1;
+  o.blocks = 64;
   o.draft_always = true;
   o.preempt_every = 6;
   Served served(o, nullptr, &poisoned);

@@ -53,6 +53,7 @@ TEST(Steps, ServingAllocatesNoDeviceMemory) {
   listening() = {};
   EngineOptions o = options();
   o.snapshot_min_tokens = 1;
+  o.blocks = 64;
   o.draft_always = true;
   o.preempt_every = 9;
   Served served(o, nullptr, &listening_ops());
