@@ -115,6 +115,35 @@ TEST(VisionAttention, SameAtAnyThreadCount) {
 
 TEST(VisionAttention, NoRows) { EXPECT_TRUE(Attention(0, 1, 2, 16).run({}).empty()); }
 
+// Each product is rounded before the sum: a compiler that forms a fused multiply-add from the pair makes another
+// number.
+TEST(VisionRope, RoundsEveryProduct) {
+  std::mt19937 generator(8);
+  std::normal_distribution<float> normal(0, 3);
+  for (const int32_t head_dim : {4, 20, 64, 80}) {
+    const int32_t half = head_dim / 2;
+    for (int round = 0; round < 2000; ++round) {
+      std::vector<float> cos_sin;
+      for (int32_t i = 0; i < half; ++i) {
+        const float angle = normal(generator);
+        cos_sin.push_back(std::cos(angle));
+        cos_sin.push_back(std::sin(angle));
+      }
+      std::vector<bf16> x, y;
+      for (int32_t i = 0; i < head_dim; ++i) x.push_back(to_bf16(normal(generator)));
+      y = x;
+      cpu::vision_rope(cos_sin.data(), head_dim, y.data());
+      for (int32_t i = 0; i < half; ++i) {
+        const float c = cos_sin[static_cast<size_t>(2 * i)], s = cos_sin[static_cast<size_t>(2 * i + 1)];
+        const float a = to_float(x[static_cast<size_t>(i)]), b = to_float(x[static_cast<size_t>(half + i)]);
+        const volatile float ac = a * c, bs = b * s, bc = b * c, as = a * s;
+        ASSERT_EQ(y[static_cast<size_t>(i)].bits, to_bf16(ac - bs).bits);
+        ASSERT_EQ(y[static_cast<size_t>(half + i)].bits, to_bf16(bc + as).bits);
+      }
+    }
+  }
+}
+
 TEST(VisionLinear, BiasGeluResidual) {
   const auto context = make_cpu_context(2);
   const int64_t k = 588, n = 33;
