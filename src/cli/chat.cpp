@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/replay_option.h"
 #include "engine/chat_session.h"
 #include "engine/load.h"
 
@@ -26,6 +27,7 @@ struct Options {
   bool no_thinking = false;
   int64_t context = 8192;
   int32_t threads = 0, chunk = 512;
+  ReplaySettings replay;
 };
 
 constexpr const char* kHelp =
@@ -216,7 +218,7 @@ void chat(const Options& o) {
   const Tokenizer& tokenizer = need_tokenizer(loaded, "chat");
   const ModelConfig& config = loaded.model.config();
   const int64_t context = std::min(o.context, config.max_position_embeddings);
-  Generator generator(*loaded.context, loaded.model, context, o.chunk);
+  Generator generator(*loaded.context, loaded.model, context, o.chunk, o.replay);
   ChatSession session(generator, tokenizer, config, context);
   session.settings = o.settings;
   session.settings.thinking = !o.no_thinking;
@@ -258,6 +260,7 @@ void add_chat(CLI::App& app) {
       ->check(CLI::IsMember({"none", "dspark"}))
       ->capture_default_str();
   command->add_option("--chunk", o->chunk, "Prompt tokens a step")->capture_default_str();
+  add_replay(*command, o->replay);
   command->add_option("--threads", o->threads, "CPU threads; 0: one per core")->capture_default_str();
   command->callback([o] { chat(*o); });
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/replay_option.h"
 #include "core/error.h"
 #include "engine/generator.h"
 #include "engine/load.h"
@@ -26,6 +27,7 @@ struct Options {
   int32_t max_tokens = 64, chunk = 512, threads = 0;
   SamplingParams sampling{.temperature = 0.0f};
   bool ignore_eos = false, json = false;
+  ReplaySettings replay;
 };
 
 // A line on the terminal that is written over while work goes on; nothing when stderr is not a terminal.
@@ -138,7 +140,7 @@ void generate(const Options& o) {
   if (!o.ignore_eos) request.stop_ids.push_back(loaded.model.config().eos_token_id);
 
   Generator generator(*loaded.context, loaded.model, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
-                      o.chunk);
+                      o.chunk, o.replay);
   Progress progress;
   GenerateCallbacks callbacks;
   callbacks.on_prefill = [&](int64_t done, int64_t total) {
@@ -184,6 +186,7 @@ void add_generate(CLI::App& app) {
       ->check(CLI::IsMember({"none", "dspark"}))
       ->capture_default_str();
   command->add_option("--chunk", o->chunk, "Prompt tokens a step")->capture_default_str();
+  add_replay(*command, o->replay);
   command->add_option("--device", o->device, "Where the model runs")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();

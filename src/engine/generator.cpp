@@ -26,14 +26,18 @@ const char* finish_reason_name(FinishReason reason) {
   return "?";
 }
 
-Generator::Generator(Context& context, const Model& model, int64_t max_length, int32_t chunk)
-    : context_(context), model_(model), max_length_(max_length) {
+Generator::Generator(Context& context, const Model& model, int64_t max_length, int32_t chunk, ReplaySettings replay)
+    : context_(context), model_(model), max_length_(max_length), replay_(replay) {
   const ModelConfig& c = model.config();
   if (max_length < 1 || max_length > c.max_position_embeddings) {
     throw Error("generate", "a length of " + std::to_string(max_length) + " tokens is outside 1.." +
                                 std::to_string(c.max_position_embeddings) + " (max_position_embeddings)");
   }
   if (chunk < 1) throw Error("generate", "chunk: expected 1 or more, found " + std::to_string(chunk));
+  if (replay.rows < 0) throw Error("generate", "replay: expected 0 or more rows, found " + std::to_string(replay.rows));
+  if (replay.rows > 0 && last_source_layer(c) < 0) {
+    throw Error("generate", "bounded replay needs a model with KV sources");
+  }
   const bool drafts = model.draft_stages() > 0;
   const int32_t verified = drafts ? c.dspark_block_size + 1 : 1;
   chunk_ = static_cast<int32_t>(std::min<int64_t>(chunk, max_length));
@@ -60,8 +64,9 @@ Step Generator::run_step(const PromptPart& part, int64_t start, int32_t samples)
                               .dead = part.dead,
                               .image_rows = part.image_rows,
                               .blocks = blocks_,
-                              .sample_tokens = sampled};
-  Step step = make_step(model_, state_, {&sequence, 1});
+                              .sample_tokens = sampled,
+                              .replay_from = replay_from(segments_)};
+  Step step = make_step(model_, state_, {&sequence, 1}, replay_.form);
   forward(context_, model_, state_, step, *buffers_);
   logits_.resize(static_cast<size_t>(samples) * static_cast<size_t>(model_.config().vocab_size));
   if (samples > 0) {
@@ -80,33 +85,43 @@ void Generator::commit_step(const Step& step, int32_t accepted) {
   images.rows.insert(images.rows.end(), step.image_rows.begin(), step.image_rows.end());
 }
 
+void Generator::forget() {
+  committed_.clear();
+  committed_images_ = {};
+  segments_.clear();
+  clear_slot(context_, state_, 0);
+}
+
 int64_t Generator::reuse(const GenerateRequest& request) {
   // One token at least must run, to have logits.
   const bool same_tokens = committed_.size() < request.prompt.size() &&
                            std::equal(committed_.begin(), committed_.end(), request.prompt.begin());
-  if (!same_tokens || !begins_with(request.images, committed_images_)) {
-    committed_.clear();
-    committed_images_ = {};
-    clear_slot(context_, state_, 0);
-  }
+  if (!same_tokens || !begins_with(request.images, committed_images_)) forget();
   return static_cast<int64_t>(committed_.size());
 }
 
 bool Generator::prefill(const GenerateRequest& request, int64_t from, const GenerateCallbacks& callbacks) {
-  const auto total = static_cast<int64_t>(request.prompt.size());
-  for (int64_t at = from; at < total;) {
-    const int64_t count = std::min<int64_t>(chunk_, total - at);
-    const PromptPart part = part_of(request.prompt, request.images, at, count);
-    commit_step(run_step(part, at, at + count == total ? 1 : 0), static_cast<int32_t>(count));
-    at += count;
-    if (callbacks.on_prefill && !callbacks.on_prefill(at, total)) return false;
+  const auto total = static_cast<int32_t>(request.prompt.size());
+  const auto start = static_cast<int32_t>(from);
+  const ReplaySegment segment = replay_segment(replay_.rows, start, total);
+  if (segment.drops()) segments_.push_back(segment);
+  for (const ReplayChunk& chunk : plan_replay(replay_.rows, start, total, chunk_)) {
+    const PromptPart part = part_of(request.prompt, request.images, chunk.start, chunk.count);
+    const int32_t done = chunk.start + chunk.count;
+    commit_step(run_step(part, chunk.start, done == total ? 1 : 0), chunk.count);
+    if (callbacks.on_prefill && !callbacks.on_prefill(done, total)) {
+      // The upper layers have not seen what they should keep: nothing can go on from here.
+      if (segment.drops() && done < total) forget();
+      return false;
+    }
   }
   return true;
 }
 
 std::vector<Proposal> Generator::propose(const GenerateRequest& request, int32_t anchor, int64_t length) {
   std::vector<Proposal> proposals;
-  const DraftSequence sequence{.slot = 0, .length = static_cast<int32_t>(length), .anchor = anchor};
+  const DraftSequence sequence{
+      .slot = 0, .length = static_cast<int32_t>(length), .anchor = anchor, .replay_from = replay_from(segments_)};
   draft(context_, model_, state_, {&sequence, 1}, *buffers_, *draft_buffers_,
         [&](size_t, int i, std::span<const float> row) {
           const RandomKey key{

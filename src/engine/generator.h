@@ -45,11 +45,13 @@ struct GenerateCallbacks {
 };
 
 // Runs one sequence at a time on a context; keeps pools and buffers between requests. A request whose prompt goes on
-// where the last one ended (a conversation's next turn) runs only what is new: the state kept is that of a cold run.
+// where the last one ended (a conversation's next turn) runs only what is new: the state kept is that of a cold run,
+// except under bounded replay, where each prompt part is a segment of its own (model/replay.h).
 class Generator {
  public:
-  // max_length: the longest sequence (prompt and answer) that it makes room for. chunk: prefill tokens a step.
-  Generator(Context& context, const Model& model, int64_t max_length, int32_t chunk);
+  // max_length: the longest sequence (prompt and answer) that it makes room for. chunk: prefill tokens a step. Throws
+  // mdi::Error where a length or a count is out of range, and for bounded replay of a model without KV sources.
+  Generator(Context& context, const Model& model, int64_t max_length, int32_t chunk, ReplaySettings replay = {});
 
   // Throws mdi::Error when the request does not fit (empty prompt, unknown token, too long).
   GenerateResult run(const GenerateRequest& request, const GenerateCallbacks& callbacks = {});
@@ -63,18 +65,21 @@ class Generator {
   // Returns how many tokens of the prompt the state holds already, after making it empty where they differ.
   int64_t reuse(const GenerateRequest& request);
   bool prefill(const GenerateRequest& request, int64_t from, const GenerateCallbacks& callbacks);
+  void forget();  // makes the state that of an empty sequence
   std::vector<Proposal> propose(const GenerateRequest& request, int32_t anchor, int64_t length);
 
   Context& context_;
   const Model& model_;
   int64_t max_length_;
   int32_t chunk_;
+  ReplaySettings replay_;
   StatePools state_;
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<DraftBuffers> draft_buffers_;  // null: the model has no draft layers
   std::vector<int32_t> blocks_;
-  std::vector<int32_t> committed_;  // the tokens that the state holds
-  ImageSpans committed_images_;     // and what they were embedded as: equal ids are not equal images
+  std::vector<int32_t> committed_;       // the tokens that the state holds
+  ImageSpans committed_images_;          // and what they were embedded as: equal ids are not equal images
+  std::vector<ReplaySegment> segments_;  // of committed_, those that dropped rows
   std::vector<float> logits_;
 };
 
