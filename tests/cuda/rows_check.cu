@@ -2,8 +2,10 @@
 #include "harness.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/cpu/stages.h"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/stages.h"
 #include "random_data.h"
 
 namespace mdi::check {
@@ -218,6 +220,56 @@ void check_cache_rows(Harness& h, const std::vector<TestSequence>& sequences, in
 }
 
 // ---- time -----------------------------------------------------------------------------------------------------------
+// Kept rows of an array: all, the last ones, every third, and identity at the start with a gap behind it.
+void check_keep_rows(Harness& h, int64_t row_bytes, const std::vector<int32_t>& kept, const std::string& what) {
+  Random random(static_cast<uint64_t>(row_bytes));
+  const int64_t rows = 300;
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows * row_bytes));
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.next());
+  Mirror<uint8_t> data(std::move(bytes));
+  const Mirror<int32_t> index(kept);
+  KeepRowsArgs args{.rows = static_cast<int32_t>(kept.size()),
+                    .index = index.host.data(),
+                    .data = data.host.data(),
+                    .row_bytes = row_bytes};
+  cpu::keep_rows(h.cpu(), args);
+  args.index = index.device.data();
+  args.data = data.device.data();
+  cuda::keep_rows(h.cuda(), args);
+  h.report("keep_rows", what + " of 300 rows, " + std::to_string(row_bytes) + " bytes", compare_bits(data));
+}
+
+void check_keep_rows(Harness& h) {
+  std::vector<int32_t> all, last, third, gap, tail;
+  for (int32_t i = 0; i < 300; ++i) {
+    all.push_back(i);
+    if (i >= 172) last.push_back(i);
+    if (i % 3 == 1) third.push_back(i);
+    if (i < 21 || i == 40 || i > 290) gap.push_back(i);
+    if (i == 299) tail.push_back(i);
+  }
+  for (const int64_t row_bytes : {4, 16, 20, 2048, 40960}) {
+    if (h.small() && row_bytes > 2048) continue;
+    check_keep_rows(h, row_bytes, all, "all");
+    check_keep_rows(h, row_bytes, last, "the last 128");
+    check_keep_rows(h, row_bytes, third, "every third");
+    check_keep_rows(h, row_bytes, gap, "21, one and nine");
+    check_keep_rows(h, row_bytes, tail, "one");
+    check_keep_rows(h, row_bytes, {}, "none");
+  }
+}
+
+// The stream of a prompt's last 128 rows out of 4,096, as bounded replay takes it.
+void time_keep_rows(Harness& h) {
+  DeviceArray<uint8_t> stream(size_t{4096} * 40960);
+  std::vector<int32_t> kept;
+  for (int32_t i = 4096 - 128; i < 4096; ++i) kept.push_back(i);
+  const DeviceArray<int32_t> index(kept);
+  h.time("keep_rows", "[4096, 4, 5120], the last 128", {.bytes = 2.0 * 128 * 40960}, [&](int) {
+    cuda::keep_rows(h.cuda(), {.rows = 128, .index = index.data(), .data = stream.data(), .row_bytes = 40960});
+  });
+}
+
 void time_rows(Harness& h, int64_t rows) {
   Random random(5);
   const int sets = rows >= 4096 ? 3 : 1;
@@ -312,7 +364,9 @@ int run(int argc, char** argv) {
       }
     }
   }
+  if (h.wants("keep_rows")) check_keep_rows(h);
   if (h.timing()) {
+    time_keep_rows(h);
     for (const int64_t rows : {4096, 64}) time_rows(h, rows);
   }
   return h.finish();
