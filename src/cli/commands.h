@@ -18,6 +18,7 @@ void add_bench(CLI::App& app);
 void add_bench_serve(CLI::App& bench);  // a part of bench, in a file of its own
 void add_chat(CLI::App& app);
 void add_check(CLI::App& app);
+void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_synth(CLI::App& app);

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   mdi::add_bench(app);
   mdi::add_chat(app);
   mdi::add_check(app);
+  mdi::add_eval(app);
   mdi::add_generate(app);
   mdi::add_inspect(app);
   mdi::add_synth(app);
