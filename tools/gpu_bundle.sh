@@ -9,7 +9,10 @@ limit=$((24 * 1024 * 1024)) # what has to travel
 
 cmake --preset cuda >/dev/null
 checks=()
-for source in tests/cuda/*_check.cu; do checks+=("cuda_$(basename "$source" .cu)"); done
+for source in tests/cuda/*_check.c*; do
+  name=$(basename "$source")
+  checks+=("cuda_${name%.*}")
+done
 cmake --build "$build" --target mdi "${checks[@]}"
 
 stage=$(mktemp -d)
