@@ -41,6 +41,13 @@ expect 0 "in 10 files" "$mdi" synth --preset tiny-vision "$work/vision"
 expect 0 "tensors" "$mdi" synth --config "$work/vision/config.json" --layers 4 --draft-layers 0 "$work/shorter"
 expect 0 "4 layers" "$mdi" inspect "$work/shorter"
 
+# The bench needs a GPU; what it is asked is checked before it looks for one.
+expect 0 "decode" "$mdi" bench --help
+expect 2 "--batch" "$mdi" bench decode --batch 0
+expect 2 "--routing" "$mdi" bench step --routing even
+expect 2 "even numbers" "$mdi" bench step --tokens 4096 --context 1024
+expect 2 "--sequences" "$mdi" bench kernels --tokens 7 --sequences 2
+
 # A damaged checkpoint is refused with the file's name.
 rm "$work/vision/model-00002-of-00010.safetensors"
 expect 1 "model-00002-of-00010.safetensors" "$mdi" inspect "$work/vision"
