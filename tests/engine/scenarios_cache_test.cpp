@@ -280,7 +280,7 @@ TEST(CacheFaults, SamplesOfOnePromptShareItsBlocks) {
   Served served(o);
   Request r = request(some_tokens(3 * 128 + 10, 12), 30, {.temperature = 1, .seed = 5});
   r.n = 4;
-  const RequestId id = served.submit(std::move(r));
+  const RequestId id = served.submit(r);
   int64_t most = 0;
   while (served.engine->step()) {
     const EngineMetrics m = served.engine->metrics();
@@ -289,8 +289,17 @@ TEST(CacheFaults, SamplesOfOnePromptShareItsBlocks) {
   // Three full blocks, a partial one for each sample, and one that the prompt's snapshot keeps.
   EXPECT_GE(most, 3 + 4);
   EXPECT_LE(most, 3 + 4 + 1);
-  for (int32_t sample = 1; sample < 4; ++sample) EXPECT_EQ(served.answer(id, sample).tokens.size(), 30u);
   served.expect_nothing_held();
+  // One slot: nothing can be forked, each sample runs its prompt.
+  o.slots = 1;
+  o.snapshots = 0;
+  Served one_by_one(o);
+  const RequestId same = one_by_one.submit(r);
+  one_by_one.engine->run();
+  for (int32_t sample = 0; sample < 4; ++sample) {
+    EXPECT_EQ(served.answer(id, sample).tokens, one_by_one.answer(same, sample).tokens) << "sample " << sample;
+    EXPECT_EQ(served.answer(id, sample).tokens.size(), 30u);
+  }
 }
 
 // More conversations than there are snapshots and blocks for: evicted, not mixed up.
@@ -318,8 +327,9 @@ TEST(CacheFaults, FullPoolsEvictAndEveryAnswerIsRight) {
   served.expect_nothing_held();
 }
 
-// So few that the last row is not an exact one: it sees the window through two layers.
-constexpr int32_t kReplay = 20;
+// Two layers with windows of 16 come after the last KV source, so from 31 tokens behind the first kept row on
+// everything is exact again. These stories happen closer to it.
+constexpr int32_t kReplay = 17;
 
 // Under replay a state depends on where prefills ended. A hit takes that over, and a recomputation after a preemption
 // gives the very bits again; so does a snapshot that was taken in the middle of a replayed prompt.
@@ -338,9 +348,9 @@ TEST(CacheFaults, UnderReplayARecomputationGivesTheRecordedHistoryAgain) {
       std::vector<RequestId> ids;
       for (uint32_t c = 0; c < 3; ++c) {
         // The second turn is shorter than R and goes on in the windows of the first; the third drops rows again.
-        const int64_t count = turn == 1 ? 15 : 150 + 20 * c;
+        const int64_t count = turn == 1 ? 4 : 150 + 20 * c;
         conversations[c] = join(conversations[c], some_tokens(count, 10 * turn + c));
-        ids.push_back(served.submit(telling(conversations[c])));
+        ids.push_back(served.submit(telling(conversations[c], 3)));
       }
       served.engine->run();
       for (uint32_t c = 0; c < 3; ++c) {
@@ -362,6 +372,31 @@ TEST(CacheFaults, UnderReplayARecomputationGivesTheRecordedHistoryAgain) {
       expect_same(found[i], expected[i], "every " + std::to_string(preempt) + " steps, request " + std::to_string(i));
     }
   }
+}
+
+// The one snapshot that a turn went on from is evicted while it runs, and then it is preempted: all there is to go by
+// is what it recorded when it was admitted.
+TEST(CacheFaults, UnderReplayAHistoryThatWasTakenOverOutlivesItsSnapshot) {
+  EngineOptions o = options();
+  o.replay.rows = kReplay;
+  o.snapshots = 1;
+  const auto opening = some_tokens(150, 15), question = some_tokens(4, 16);
+  const auto second_turn = [&](bool disturbed) {
+    EngineOptions used = o;
+    used.preempt_every = disturbed ? 2 : 0;
+    Served served(used);
+    const auto prompt = join(join(opening, answer_of(served, telling(opening, 2)).tokens), question);
+    served.submit(request(some_tokens(10, 17), 300));  // older, so that the other one is preempted
+    served.engine->step();
+    const RequestId id = served.submit(telling(prompt));
+    while (served.answer(id).tokens.empty()) served.engine->step();
+    EXPECT_EQ(served.answer(id).usage.cached_tokens, static_cast<int32_t>(prompt.size()) - 4 - 1);
+    if (disturbed) served.submit(request(some_tokens(70, 18), 1));
+    served.engine->run();
+    EXPECT_EQ(served.engine->metrics().preemptions > 2, disturbed);
+    return served.answer(id);
+  };
+  expect_same(second_turn(true), second_turn(false), "recomputed from its tokens");
 }
 
 // The first turn's rows were replayed, so an exact run of the same tokens is another one: the history is really used.
