@@ -34,6 +34,7 @@ PlanOptions resolved(const ModelConfig& c, PlanOptions o) {
   if (o.context == 0) o.context = std::min<int64_t>(kDefaultContext, c.max_position_embeddings);
   check_range("--context", o.context, 1, c.max_position_embeddings);
   check_range("--step-rows", o.step_rows, 1, 1 << 20);
+  check_range("--snapshots", o.snapshots, 0, 1 << 20);
   if (o.sequences) check_range("--sequences", *o.sequences, 1, kMaxSequences);
   o.drafts = o.drafts && c.n_mtp_layers > 0;
   o.vision = o.vision && c.has_vision;
@@ -189,6 +190,7 @@ class Planner {
     m.state_bytes = sum(m.state);
     m.workspace_bytes = sum(m.workspaces);
     m.total = m.weight_bytes + m.state_bytes + m.workspace_bytes + o.reserve;
+    m.snapshot_bytes = m.slot_bytes * static_cast<uint64_t>(o.snapshots);
     m.host_bytes = engram == Placement::kHost ? m.engram_total : 0;
     if (o.device_memory) {
       m.fits = m.total <= *o.device_memory;

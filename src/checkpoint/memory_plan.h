@@ -25,6 +25,7 @@ struct PlanOptions {
   int64_t context = 0;                    // tokens a sequence may have; 0: 131,072 or the model's limit if smaller
   int64_t step_rows = 4096;               // new tokens a step and rank
   std::optional<Placement> engram;        // none: the best that fits
+  int64_t snapshots = 64;                 // of slots, that a rank's prefix cache keeps in host memory
   bool drafts = true, vision = true;      // whether these parts are loaded, where the model has them
   // For what the driver, the libraries' workspaces and captured graphs take beside our buffers. An allowance, not a
   // measurement.
@@ -61,8 +62,9 @@ struct MemoryPlan {
 
   std::vector<PlanLine> weights, state, workspaces;
   uint64_t weight_bytes = 0, state_bytes = 0, workspace_bytes = 0;
-  uint64_t total = 0;       // all of these and the reserve
-  uint64_t host_bytes = 0;  // engram tables in host memory, once per host
+  uint64_t total = 0;           // all of these and the reserve
+  uint64_t host_bytes = 0;      // engram tables in host memory, once per host
+  uint64_t snapshot_bytes = 0;  // likewise the snapshots, of each rank
   bool fits = true;
   uint64_t rest = 0;     // free, where it fits
   uint64_t missing = 0;  // where it does not

@@ -88,6 +88,9 @@ void add_inspect(CLI::App& app) {
   cmd->add_option("--engram", a->engram, "Where the tables are (default: the best that fits)")
       ->check(CLI::IsMember({"device", "host", "file"}))
       ->group(plan);
+  cmd->add_option("--snapshots", a->plan.snapshots, "Of sequences' slots in host memory, for the prefix cache")
+      ->capture_default_str()
+      ->group(plan);
   cmd->add_flag("--no-drafts", a->no_drafts, "Without the draft layers")->group(plan);
   cmd->add_flag("--no-vision", a->no_vision, "Without the vision tower")->group(plan);
   cmd->add_option("--reserve", a->reserve, "Allowance for driver, libraries and graphs (default: 1.5GB)")->group(plan);

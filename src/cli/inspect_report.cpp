@@ -110,6 +110,7 @@ std::string plan_text(const MemoryPlan& m) {
   append_lines(out, "sequences", m.state_bytes, m.state);
   out += fmt::format("    {} bytes a token, blocks of {} tokens and {} bytes; a state slot {} bytes\n",
                      m.bytes_per_token, kPlanBlockTokens, with_commas(m.block_bytes), with_commas(m.slot_bytes));
+  out += fmt::format("    in host memory {} snapshots of slots, {}\n", o.snapshots, size_text(m.snapshot_bytes));
   append_lines(out, "workspaces", m.workspace_bytes, m.workspaces);
   out +=
       fmt::format("  {:<34} {:>19}  allowance for driver, libraries and graphs\n", "reserve", with_commas(o.reserve));
@@ -166,6 +167,8 @@ nlohmann::ordered_json plan_json(const MemoryPlan& m) {
   j["reserve_bytes"] = o.reserve;
   j["total_bytes"] = m.total;
   j["host_bytes"] = m.host_bytes;
+  j["snapshots"] = o.snapshots;
+  j["snapshot_bytes"] = m.snapshot_bytes;
   if (o.device_memory) {
     j["device_bytes"] = *o.device_memory;
     j["fits"] = m.fits;

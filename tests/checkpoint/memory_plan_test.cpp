@@ -88,6 +88,7 @@ TEST(MemoryPlan, CacheOfTheReleasedModel) {
   EXPECT_EQ(line(m.state, "pending rows"), 16384u);
   EXPECT_EQ(line(m.state, "engram history"), 12u);
   EXPECT_EQ(m.slot_bytes, 2906112u + 16384u + 12u);
+  EXPECT_EQ(m.snapshot_bytes, 64 * m.slot_bytes);
 }
 
 TEST(MemoryPlan, TheSumIsTheSumOfItsLines) {

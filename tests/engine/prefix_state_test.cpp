@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cached_runner.h"
+#include "checkpoint/memory_plan.h"
 
 namespace mdi {
 namespace {
@@ -351,6 +352,21 @@ TEST(StateCopy, RefusesWhatIsOutsideThePools) {
   EXPECT_THROW(save_slot(context, state, 0, r.snapshots, 1), Error);
   EXPECT_THROW(restore_slot(context, state, -1, r.snapshots, 0), Error);
   EXPECT_EQ(r.snapshots.bytes(), slot_bytes(state));
+}
+
+// What the memory plan says of a block, a slot and a snapshot is what they take.
+TEST(StateCopy, TakesWhatTheMemoryPlanSays) {
+  const ModelConfig& config = tiny_model().config();
+  PlanOptions options;
+  options.sequences = 2;
+  options.context = 256;
+  options.snapshots = 3;
+  const MemoryPlan plan = plan_memory(config, options);
+  CachedRunner r(tiny_model(), {.blocks = 4, .slots = 2, .snapshots = 3}, 16);
+  EXPECT_EQ(static_cast<uint64_t>(slot_bytes(r.runner.state)), plan.slot_bytes);
+  EXPECT_EQ(static_cast<uint64_t>(r.runner.state.cache.block_bytes), plan.block_bytes);
+  EXPECT_EQ(static_cast<uint64_t>(r.snapshots.bytes() * r.snapshots.count()), plan.snapshot_bytes);
+  EXPECT_EQ(r.runner.state.blocks_count, plan.blocks);
 }
 
 }  // namespace
