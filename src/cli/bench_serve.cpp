@@ -1,5 +1,6 @@
 // mdi bench serve: a trace of requests, or a synthetic one, played to the engine in this process.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@ struct Arguments {
   std::string model, trace = "synthetic", device = "cpu", draft = "dspark", replay = "exact";
   int32_t threads = 0;
   double tpot_target_ms = 0;
+  int64_t max_length = 0;
   bool json = false;
   EngineOptions engine;
   SyntheticTrace synthetic;
@@ -29,6 +31,12 @@ void serve(Arguments a) {
   a.engine.draft = a.draft == "dspark";
   const std::vector<TraceRequest> trace =
       a.trace == "synthetic" ? usage_checked([&a] { return synthetic_trace(a.synthetic); }) : read_trace(a.trace);
+  if (a.max_length == 0) {
+    for (const TraceRequest& r : trace) {
+      a.max_length = std::max(a.max_length, int64_t{r.prompt_tokens} + r.output_tokens);
+    }
+  }
+  a.engine.max_length = a.max_length;
   LoadedModel loaded = load_for(a.device, a.model, a.threads);
   Engine engine(*loaded.context, loaded.model, nullptr, a.engine);
   const ServeReport report = play_trace(engine, trace, a.load, loaded.model.config().vocab_size);
@@ -38,7 +46,7 @@ void serve(Arguments a) {
 
 void add_engine(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--slots", a.engine.slots, "Sequences that run at once")->capture_default_str();
-  cmd.add_option("--max-length", a.engine.max_length, "Most tokens of a sequence, answer included")
+  cmd.add_option("--max-length", a.max_length, "Most tokens of a sequence, answer included; 0: what the trace needs")
       ->capture_default_str();
   cmd.add_option("--blocks", a.engine.blocks, "Cache blocks of 128 tokens; 0: enough for all slots")
       ->capture_default_str();
