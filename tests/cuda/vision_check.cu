@@ -67,19 +67,23 @@ void check_linear(Harness& h, int64_t rows, int64_t n, int64_t k, Finish finish,
   cpu::vision_linear(h.cpu(), arguments([](const auto& m) { return m.host.data(); }, w.host));
   cuda::vision_linear(h.cuda(), arguments([](const auto& m) { return m.device.data(); }, w.device));
   const char* names[] = {"plain", "bias", "gelu", "residual", "in place"};
-  // One rounding of the sum moves what follows by about as much; beside a residual that cancels it, by more.
-  const bool added = finish == Finish::kResidual || finish == Finish::kInPlace;
+  // One rounding of the sum moves what follows by about as much; by more of it beside a residual that cancels it, or
+  // where the GELU is much smaller than its argument.
+  const double row = finish == Finish::kResidual || finish == Finish::kInPlace ? 8e-3
+                     : finish == Finish::kGelu                                 ? 4e-2
+                                                                               : 1e-5;
   report(h, "vision_linear",
          shape_of({rows, n, k}, std::string(names[static_cast<int>(finish)]) + " " + rows_name(kind)), y, n,
-         {.ulps = 2, .row = added ? 8e-3 : 1e-5}, 0.02);
+         {.ulps = 2, .row = row}, 0.02);
 }
 
 void check_linears(Harness& h) {
   struct Shape {
     int64_t n, k;
   };
-  // Patches (588), whole tiles, a ragged n, and two that the tensor copy engine cannot address.
-  const std::vector<Shape> shapes = {{64, 588}, {192, 64}, {1024, 1024}, {136, 96}, {33, 588}, {40, 30}};
+  // Patches (588), whole tiles, a ragged n, one that is too short for tiles and two that the tensor copy engine cannot
+  // address.
+  const std::vector<Shape> shapes = {{64, 588}, {192, 256}, {1024, 1024}, {136, 264}, {192, 64}, {33, 588}, {40, 30}};
   std::vector<int64_t> sizes = {0, 1, 5, 64, 130};
   if (!h.small()) sizes.insert(sizes.end(), {257, 1030});
   for (const Shape& s : shapes) {

@@ -7,6 +7,9 @@ namespace mdi::cuda {
 template <WeightKind kKind, Epilogue kEpilogue>
 void launch_grouped(CudaContext& context, const GroupedProduct& product);  // grouped_<storage>.cu
 
+// bf16 products of fewer columns are of small models: the plain kernel sums them in the oracle's order.
+constexpr int64_t kShortest = 256;
+
 bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k) {
   switch (kind) {
     case WeightKind::kE4M3:
@@ -15,7 +18,7 @@ bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k
       return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kSwiglu) && n % 32 == 0 && k % 256 == 0;
     case WeightKind::kBF16:
       return (epilogue == Epilogue::kBF16 || epilogue == Epilogue::kF32 || epilogue == Epilogue::kVision) &&
-             n % 8 == 0 && k % 8 == 0;
+             n % 8 == 0 && k % 8 == 0 && k >= kShortest;
     default:
       return false;
   }
