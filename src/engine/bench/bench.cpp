@@ -133,6 +133,9 @@ KernelReport bench_kernels(const StepOptions& options) {
   TelemetrySampler sampler;
   report.kernels = time_operations(rank, step, layers_of_each_kind(rank.config()));
   report.telemetry = sampler.stop();
+  for (KernelTime& k : report.kernels) {
+    k.floor_ms = operation_floor(rank.config(), shape_of(rank, step), k.layer, k.name);
+  }
   return report;
 }
 

@@ -58,7 +58,8 @@ struct KernelTime {
   Stage stage = Stage::kOther;
   std::string name;
   int layer = -1;
-  double ms = 0;
+  double ms = 0, floor_ms = 0;
+  PerStage<double> parts{};  // where one operation is several stages
 };
 
 struct KernelReport {

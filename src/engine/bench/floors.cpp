@@ -32,6 +32,22 @@ class LayerFloors {
     return ms;
   }
 
+  double operation(std::string_view name) const {
+    const PerStage<double> ms = sum();
+    if (name == "hc collapse") return Work{.bytes = 2 * r_ * (hc() + 1) * dim()}.floor_ms();
+    if (name == "hc expand") return Work{.bytes = 2 * r_ * (2 * hc() + 1) * dim()}.floor_ms();
+    if (name == "attention input") return input().floor_ms();
+    if (name == "attention output") return output().floor_ms();
+    if (name == "compress") return compress().floor_ms();
+    if (name == "index select") return ms[Stage::kIndexScores] + ms[Stage::kSelection];
+    if (name == "sparse attention") return ms[Stage::kAttention];
+    if (name == "gate") return ms[Stage::kGate];
+    if (name == "routed experts") return ms[Stage::kExchange] + ms[Stage::kRouted];
+    if (name == "shared expert") return ms[Stage::kShared];
+    if (name == "engram") return ms[Stage::kEngram];
+    return 0;
+  }
+
  private:
   double dim() const { return c_.dim; }
   double hc() const { return c_.hc_mult; }
@@ -158,15 +174,25 @@ PerStage<double> step_floors(const ModelConfig& config, const StepShape& shape) 
       total[upper ? Stage::kReplayTail : stage] += ms[stage];
     }
   }
-  const double dim = config.dim, rows = static_cast<double>(shape.rows), samples = static_cast<double>(shape.samples);
-  const Work embed{.bytes = 2 * rows * dim * (1 + config.hc_mult)};
-  const Work head{.bytes = 2 * dim * config.vocab_size + 4 * samples * config.vocab_size,
-                  .bf16 = 2 * samples * dim * config.vocab_size};
+  const auto rows = static_cast<double>(shape.rows);
   const double each = std::min<double>(config.window_size, rows / static_cast<double>(shape.sequences));
   const Work rings{.bytes =
                        2 * static_cast<double>(shape.sequences) * each * config.n_layers * fp8_row(config.head_dim)};
-  total[Stage::kOther] = embed.floor_ms() + (samples > 0 ? head.floor_ms() : 0) + rings.floor_ms();
+  total[Stage::kOther] =
+      operation_floor(config, shape, -1, "embed") + operation_floor(config, shape, -1, "head") + rings.floor_ms();
   return total;
+}
+
+double operation_floor(const ModelConfig& config, const StepShape& shape, int layer, std::string_view name) {
+  if (layer >= 0) return LayerFloors(config, shape, layer, static_cast<double>(shape.rows)).operation(name);
+  const double dim = config.dim, vocab = config.vocab_size, samples = static_cast<double>(shape.samples);
+  if (name == "embed") {
+    return Work{.bytes = 2 * static_cast<double>(shape.rows) * dim * (1 + config.hc_mult)}.floor_ms();
+  }
+  if (name == "head" && samples > 0) {
+    return Work{.bytes = 2 * dim * vocab + 4 * samples * vocab, .bf16 = 2 * samples * dim * vocab}.floor_ms();
+  }
+  return 0;
 }
 
 double wire_bytes(const ModelConfig& config, const StepShape& shape) {

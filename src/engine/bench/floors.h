@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/config.h"
@@ -37,6 +38,10 @@ struct StepShape {
 
 // Milliseconds a stage; stages that do not occur have 0.
 PerStage<double> step_floors(const ModelConfig& config, const StepShape& shape);
+
+// Milliseconds of one operation of a layer (-1: outside the layers), by the name that op_name gives it; alone it reads
+// and writes what a fused stage would keep. 0: not counted.
+double operation_floor(const ModelConfig& config, const StepShape& shape, int layer, std::string_view name);
 
 // Bytes that a rank receives over the wire in a step: rows of the other ranks' tokens in fp8 with their choices, and
 // their bf16 partial sums of this rank's rows.

@@ -74,7 +74,7 @@ void Oracle::check(const StepView&, const CompressArgs& a, const Run& run) {
   cpu_->ops->compress(*cpu_, view_, host);
   if (layout.ratio > 1) {
     compare("compress a, g", rows(static_cast<const float*>(a.step_pending), 2 * dim), step_pending, 2 * dim,
-            {.ulps = 0, .row = 1e-5});
+            {.ulps = 0, .row = 1e-4});  // fp32 sums of 5,120 products in another order: 3e-5 of a row at most
   }
   std::vector<double> got_key, want_key, got_row, want_row;
   for (size_t i = 0; i < kRows; ++i) {

@@ -217,13 +217,24 @@ std::string report_json(const BenchReport& r) {
 }
 
 std::string kernels_text(const KernelReport& r) {
-  std::string text =
-      fmt::format("mdi bench kernels: {} new tokens of {} sequences with {} of context\n{}{:<20}{:<28}{:>6}{:>12}\n",
-                  r.options.rank.rows, r.options.rank.sequences, r.options.rank.context, machine_text(r.machine),
-                  "operation", "stage", "layer", "ms");
+  const RankOptions& o = r.options.rank;
+  std::string text = fmt::format(
+      "mdi bench kernels: {} new tokens of {} sequence{} with {} of context each, every operation alone\n{}"
+      "clock, power: {:.0f} MHz, {:.0f} W, medians over all of them\n\n{:<20}{:>6}{:>12}{:>12}{:>9}  {}\n",
+      with_commas(static_cast<uint64_t>(o.rows)), o.sequences, o.sequences == 1 ? "" : "s",
+      with_commas(static_cast<uint64_t>(o.context)), machine_text(r.machine), r.telemetry.sm_mhz, r.telemetry.watts,
+      "operation", "layer", "ms", "floor ms", "reached", "of which");
   for (const KernelTime& k : r.kernels) {
-    text += fmt::format("{:<20}{:<28}{:>6}{:>12.4f}\n", k.name, stage_name(k.stage),
-                        k.layer < 0 ? std::string("-") : std::to_string(k.layer), k.ms);
+    const bool counted = k.floor_ms > 0;
+    text += fmt::format("{:<20}{:>6}{:>12.4f}{:>12}{:>9}", k.name, k.layer < 0 ? "-" : std::to_string(k.layer), k.ms,
+                        counted ? fmt::format("{:.4f}", k.floor_ms) : "-",
+                        counted ? fmt::format("{:.0f}%", k.floor_ms / k.ms * 100) : "-");
+    const auto parts = std::count_if(k.parts.begin(), k.parts.end(), [](double ms) { return ms > 0; });
+    for (size_t i = 0; parts > 1 && i < kStages; ++i) {
+      const auto stage = static_cast<Stage>(i);
+      if (k.parts[stage] > 0) text += fmt::format("  {} {:.4f}", stage_name(stage), k.parts[stage]);
+    }
+    text += "\n";
   }
   return text;
 }
@@ -233,8 +244,8 @@ std::string kernels_json(const KernelReport& r) {
                      "\n",
                      r.options.rank.rows, r.options.rank.sequences, r.options.rank.context, machine_json(r.machine),
                      telemetry_json(r.telemetry), list_json(r.kernels, [](const KernelTime& k) {
-                       return fmt::format(R"({{"name":"{}","stage":"{}","layer":{},"ms":{:.5f}}})", k.name,
-                                          stage_name(k.stage), k.layer, k.ms);
+                       return fmt::format(R"({{"name":"{}","stage":"{}","layer":{},"ms":{:.5f},"floor_ms":{:.5f}}})",
+                                          k.name, stage_name(k.stage), k.layer, k.ms, k.floor_ms);
                      }));
 }
 
