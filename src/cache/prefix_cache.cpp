@@ -130,10 +130,7 @@ bool PrefixCache::contains(const PrefixKey& key, int64_t position, std::string_v
 }
 
 SnapshotRef PrefixCache::take_snapshot() {
-  if (snapshots_.free() == 0) {
-    const auto oldest = std::find_if(used_.rbegin(), used_.rend(), [](const auto& s) { return !s->held(); });
-    if (oldest != used_.rend()) evict((*oldest)->self);
-  }
+  if (snapshots_.free() == 0) evict_one();
   return snapshots_.take();
 }
 
@@ -208,18 +205,34 @@ int64_t PrefixCache::available() const { return int64_t{blocks_.free()} + blocks
 bool PrefixCache::make_room(int64_t blocks) {
   if (available() < blocks) return blocks_.free() >= blocks;
   while (blocks_.free() < blocks) {
-    // The oldest that frees a block; where none does alone (two snapshots of one block), the oldest.
-    Used::iterator victim = used_.end();
-    for (auto it = used_.rbegin(); it != used_.rend(); ++it) {
-      if ((*it)->held()) continue;
-      if (victim == used_.end()) victim = (*it)->self;
-      if (!frees_a_block(**it)) continue;
-      victim = (*it)->self;
-      break;
-    }
-    if (victim == used_.end()) return false;
-    evict(victim);
+    // A held block's parents are held too, but where two sequences computed one prefix at the same time; and two
+    // snapshots may keep one partial block, so that neither alone frees it. What is looked for grows with its cost.
+    const bool evicted = evict_oldest(blocks, [](const Snapshot& s) { return frees_its_last_block(s); }) ||
+                         evict_oldest(blocks, [](const Snapshot& s) { return frees_a_block(s); }) || evict_one();
+    if (!evicted) return false;
   }
+  return true;
+}
+
+template <class Which>
+bool PrefixCache::evict_oldest(int64_t blocks, const Which& which) {
+  bool any = false;
+  for (auto newer = used_.end(); newer != used_.begin() && blocks_.free() < blocks;) {
+    const auto at = std::prev(newer);
+    if ((*at)->held() || !which(**at)) {
+      newer = at;
+      continue;
+    }
+    evict(at);
+    any = true;
+  }
+  return any;
+}
+
+bool PrefixCache::evict_one() {
+  const auto oldest = std::find_if(used_.rbegin(), used_.rend(), [](const auto& s) { return !s->held(); });
+  if (oldest == used_.rend()) return false;
+  evict((*oldest)->self);
   return true;
 }
 
@@ -230,7 +243,15 @@ void PrefixCache::clear() {
   }
 }
 
-bool PrefixCache::frees_a_block(const Snapshot& snapshot) const {
+// Whether the snapshot's last block, partial or full, comes free with it.
+bool PrefixCache::frees_its_last_block(const Snapshot& snapshot) {
+  if (snapshot.tail) return last_holder(snapshot.tail);
+  const Node& node = *snapshot.node;
+  return node.children == 0 && node.snapshots.size() == 1 && last_holder(node.block);
+}
+
+// Whether any block comes free with it.
+bool PrefixCache::frees_a_block(const Snapshot& snapshot) {
   if (snapshot.tail && last_holder(snapshot.tail)) return true;
   // The nodes that would go with it.
   const Node* node = snapshot.node;

@@ -94,9 +94,13 @@ class PrefixCache {
   Node* find_child(const Node& parent, const PrefixKey& key, int64_t block) const;
   Snapshot* find_snapshot(const Node& node, const PrefixKey& key, int64_t position, std::string_view history) const;
   Node* grow(const PrefixKey& key, const BlockTable& blocks, int64_t full_blocks);
-  bool frees_a_block(const Snapshot& snapshot) const;
+  static bool frees_its_last_block(const Snapshot& snapshot);
+  static bool frees_a_block(const Snapshot& snapshot);
   void touch(const Snapshot& snapshot);
   void evict(Used::iterator at);
+  template <class Which>
+  bool evict_oldest(int64_t blocks, const Which& which);  // those, until so many blocks are free; whether there was one
+  bool evict_one();                                       // the oldest that nobody holds, if there is one
   void prune(Node* node);
 
   BlockPool& blocks_;
