@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs on the GPU machine, from the unpacked bundle: the golden folders, an image through both backends, every check with
-# its timings, what is said of a full card, and last, because it is slow, the sanitizer over small shapes, several areas
-# at once; writes gpu-report.md as it goes and one log each. About 200 s, and as long again for the whole steps, which an
+# Runs on the GPU machine, from the unpacked bundle: the golden folders, an image through both backends, every check and
+# the sanitizer over small shapes, several at once, then the timings alone, and what is said of a full card; writes
+# gpu-report.md as it goes and one log each. About 200 s, and as long again for the whole steps, which an
 # empty MDI_REPORT_BENCH leaves out. Exit 1 when anything failed.
 # Usage: run.sh OUT [AREA...]   (areas: rows, stream, ...; default all)
 set -uo pipefail
@@ -64,26 +64,58 @@ done >>"$report"
 [[ -s $scratch/generate-cpu && -s $scratch/generate-cuda ]] || failed=1
 echo '```' >>"$report"
 
+# The checks of whole models also want a checkpoint of the released widths: 2.6 GB, made here.
+if "$mdi" synth "$scratch/slice" --preset slice --quiet >"$out/synth.log" 2>&1; then
+  export MDI_SLICE=$scratch/slice
+fi
+
+# Four programs at a time: most of a check is the oracle's work, and most of a sanitizer's run is its own.
+run_area() { # check or sanitize, area
+  local begin=$SECONDS
+  if [[ $1 == check ]]; then
+    timeout 150 "$here/bin/cuda_$2_check" >"$out/$2.log" 2>&1
+  else
+    timeout 150 compute-sanitizer --error-exitcode 9 "$here/bin/cuda_$2_check" --small >"$out/$2.sanitizer.log" 2>&1
+  fi
+  echo "$? $((SECONDS - begin))" >"$scratch/$2.$1"
+}
+others() { jobs -rp | grep -v "^$sampler\$"; }
+for work in check sanitize; do
+  [[ $work == check ]] || command -v compute-sanitizer >/dev/null || continue
+  for area in "${areas[@]}"; do
+    while (($(others | wc -l) >= 4)); do sleep 0.2; done
+    run_area "$work" "$area" &
+  done
+done
+for job in $(others); do wait "$job"; done
+
 {
   echo
   echo "## Kernels against the CPU backend"
   echo
-  echo "| area | checks | failed | exit | seconds |"
-  echo "|---|--:|--:|--:|--:|"
+  echo "Seconds are those of programs that share the card and the processor."
+  echo
+  echo "| area | checks | failed | exit | seconds | compute-sanitizer over small shapes |"
+  echo "|---|--:|--:|--:|--:|---|"
 } >>"$report"
-# The whole-model checks also want a checkpoint of the released widths: 2.6 GB, made here.
-if [[ " ${areas[*]} " == *" model "* ]] && "$mdi" synth "$scratch/slice" --preset slice --quiet >"$out/synth.log" 2>&1; then
-  export MDI_SLICE=$scratch/slice
-fi
 for area in "${areas[@]}"; do
-  log=$out/$area.log
-  begin=$SECONDS
-  timeout 150 "$here/bin/cuda_${area}_check" --time >"$log" 2>&1
-  code=$?
-  read -r checks wrong < <(awk '/^# .* checks, .* failed/ {print $3, $5}' "$log" | tail -1)
-  echo "| $area | ${checks:--} | ${wrong:--} | $code | $((SECONDS - begin)) |" >>"$report"
+  read -r checks wrong < <(awk '/^# .* checks, .* failed/ {print $3, $5}' "$out/$area.log" | tail -1)
+  read -r code seconds <"$scratch/$area.check"
   ((code == 0)) || failed=1
+  sanitizer="not there"
+  if [[ -e $scratch/$area.sanitize ]]; then
+    read -r spotless _ <"$scratch/$area.sanitize"
+    ((spotless == 0)) || failed=1
+    sanitizer="$(grep -m1 'ERROR SUMMARY' "$out/$area.sanitizer.log" | sed 's/^=* *//'), exit $spotless"
+  fi
+  echo "| $area | ${checks:--} | ${wrong:--} | $code | $seconds | $sanitizer |" >>"$report"
 done
+{
+  echo
+  echo '```'
+  grep -h "^FAIL" "$out"/*.log | head -40
+  echo '```'
+} >>"$report"
 
 {
   echo
@@ -91,14 +123,16 @@ done
   echo
   echo "| area | kernel | shape | ms | TFLOP/s | GB/s | floor ms | reached |"
   echo "|---|---|---|--:|--:|--:|--:|--:|"
-  for area in "${areas[@]}"; do
-    awk -F'\t' -v area="$area" '/^TIME/ {
-      for (i = 1; i <= NF; ++i) gsub(/^ +| +$/, "", $i)
-      sub(/^TIME /, "", $1); sub(/ ms$/, "", $3); sub(/ TFLOP.s$/, "", $4); sub(/ GB.s$/, "", $5); sub(/^floor /, "", $6)
-      print "| " area " | " $1 " | " $2 " | " $3 " | " $4 " | " $5 " | " $6 " | " $7 " |"
-    }' "$out/$area.log"
-  done
 } >>"$report"
+for area in "${areas[@]}"; do
+  case $area in model | engine | errors) continue ;; esac  # nothing of theirs is timed
+  timeout 150 "$here/bin/cuda_${area}_check" --times >"$out/$area.times.log" 2>&1
+  awk -F'\t' -v area="$area" '/^TIME/ {
+    for (i = 1; i <= NF; ++i) gsub(/^ +| +$/, "", $i)
+    sub(/^TIME /, "", $1); sub(/ ms$/, "", $3); sub(/ TFLOP.s$/, "", $4); sub(/ GB.s$/, "", $5); sub(/^floor /, "", $6)
+    print "| " area " | " $1 " | " $2 " | " $3 " | " $4 " | " $5 " | " $6 " | " $7 " |"
+  }' "$out/$area.times.log" >>"$report"
+done
 
 # Whole steps of one rank with synthetic weights; the bench compares 64 rows of every stage with the CPU backend.
 if [[ -n ${MDI_REPORT_BENCH-yes} ]]; then
@@ -145,34 +179,10 @@ P
 then
   failed=1
 fi
-head -40 "$out/full.log" >>"$report"
 {
+  head -40 "$out/full.log"
   echo '```'
-  echo
-  echo "## compute-sanitizer over small shapes"
-  echo
-  echo "| area | result |"
-  echo "|---|---|"
 } >>"$report"
-sanitize() {
-  timeout 90 compute-sanitizer --error-exitcode 9 "$here/bin/cuda_$1_check" --small >"$out/$1.sanitizer.log" 2>&1
-  echo $? >"$scratch/$1.code"
-}
-if command -v compute-sanitizer >/dev/null; then
-  for area in "${areas[@]}"; do
-    while (($(jobs -rp | grep -vc "^$sampler\$") >= 4)); do sleep 0.2; done
-    sanitize "$area" &
-  done
-  for job in $(jobs -rp | grep -v "^$sampler\$"); do wait "$job"; done
-  for area in "${areas[@]}"; do
-    code=$(cat "$scratch/$area.code")
-    result=$(grep -m1 'ERROR SUMMARY' "$out/$area.sanitizer.log" | sed 's/^=* *//')
-    echo "| $area | $result, exit $code |" >>"$report"
-    ((code == 0)) || failed=1
-  done
-else
-  echo "| all | not there |" >>"$report"
-fi
 
 {
   echo

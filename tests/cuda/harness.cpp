@@ -63,14 +63,15 @@ Comparison compare_values(const std::vector<double>& got, const std::vector<doub
 Harness::Harness(const char* area, int argc, char** argv, int64_t workspace_bytes) : area_(area) {
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
-    if (option == "--time") {
+    if (option == "--time" || option == "--times") {
       time_ = true;
+      times_alone_ = option == "--times";
     } else if (option == "--small") {
       small_ = true;
     } else if (option == "--only" && i + 1 < argc) {
       only_.emplace_back(argv[++i]);
     } else {
-      std::fprintf(stderr, "%s: --time, --small, --only NAME; not '%s'\n", area, option.c_str());
+      std::fprintf(stderr, "%s: --time, --times, --small, --only NAME; not '%s'\n", area, option.c_str());
       std::exit(2);
     }
   }
@@ -84,6 +85,7 @@ Harness::Harness(const char* area, int argc, char** argv, int64_t workspace_byte
 }
 
 bool Harness::wants(const std::string& name) const {
+  if (times_alone_ && checking_) return false;
   return only_.empty() || std::any_of(only_.begin(), only_.end(),
                                       [&](const std::string& o) { return name.find(o) != std::string::npos; });
 }

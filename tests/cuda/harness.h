@@ -200,12 +200,17 @@ struct Work {
 
 class Harness {
  public:
-  // Options: --time, --only NAME (a part of the name; may be repeated), --small (few shapes: for compute-sanitizer).
+  // Options: --time (behind the checks), --times (without them), --only NAME (a part of the name; may be repeated),
+  // --small (few shapes: for compute-sanitizer).
   Harness(const char* area, int argc, char** argv, int64_t workspace_bytes = int64_t{1} << 30);
 
   CudaContext& cuda() { return *cuda_; }
   CpuContext& cpu() { return *cpu_; }
-  bool timing() const { return time_; }
+  // Where a program's timings begin: from then on --times wants what --only names.
+  bool timing() {
+    checking_ = checking_ && !time_;
+    return time_;
+  }
   bool small() const { return small_; }
   bool wants(const std::string& name) const;
 
@@ -223,7 +228,7 @@ class Harness {
  private:
   std::string area_;
   std::vector<std::string> only_;
-  bool time_ = false, small_ = false;
+  bool time_ = false, small_ = false, times_alone_ = false, checking_ = true;
   int checks_ = 0, failed_ = 0;
   std::unique_ptr<CudaContext> cuda_;
   std::unique_ptr<CpuContext> cpu_;
