@@ -3,6 +3,8 @@
 // Work at 9,216 patches and 16 heads: S and P V are 174 GFLOP each. The weights P are fp32 in the contract, so they go
 // to the tensor cores as two bf16 parts (2^-17 of a weight is left out): P V counts twice, 522 GFLOP, 0.78 ms at the
 // sustained bf16 rate. Bytes: keys and values of a head are 2.4 MB and stay in L2.
+// Measured on an H200: 0.98 ms for 8,928 patches, 75% of that floor (502 TFLOP/s with the second part, 335 without);
+// 0.042 ms for 1,530, where 128 blocks of 192 queries take one wave.
 //
 // A block takes 192 queries of one head. One warp copies tiles of 64 keys and values into a ring; three warpgroups of
 // 64 queries each multiply. A tile is 128 clocks of S and 256 of P V on the tensor cores, and about 250 issue slots of

@@ -1,8 +1,10 @@
 // vision_linear of ops.h: bias, GELU and residual in the product's epilogue, so that a patch's row is written once.
 //
 // At 9,216 patches the largest product (1024 -> 5632) is 106 GFLOP, 0.16 ms at the sustained bf16 rate, and moves
-// 134 MB; through an fp32 array in memory it would move 530 MB. The tensor copy engine wants rows of a multiple of 16
-// bytes: the patches' 588 values are copied into rows of 592 with zeros behind them, which changes no sum.
+// 134 MB; through an fp32 array in memory it would move 530 MB. Measured on an H200 at 8,928 patches: w1 0.181 ms
+// (85%), wqkv 0.107 (78%), w2 0.108 (71%), wo 0.053 (53%: 1,024 columns are few tiles for 132 multiprocessors); the
+// whole tower takes 46.9 ms, 31 of them attention. The tensor copy engine wants rows of a multiple of 16 bytes: the
+// patches' 588 values are copied into rows of 592 with zeros behind them, which changes no sum.
 #include <algorithm>
 #include <string>
 

@@ -1,7 +1,7 @@
 // The vision tower's stages between products and attention: norm, gate, windows.
 //
 // All of them move memory: at 9,216 patches the gate reads 104 and writes 52 MB (37 us at 4,267 GB/s), the windows read
-// and write 19 MB each (9 us).
+// and write 19 MB each (9 us). Measured on an H200 at 8,928 patches: 41 us (87%) and 33 us (26%, once an image).
 #include <algorithm>
 #include <string>
 
