@@ -50,6 +50,11 @@ void check_identities(const Request& r) {
     }
     behind = image.start + image.count;
     covered += image.count;
+    for (int64_t i = image.start; i < behind; ++i) {
+      if (r.images.dead.empty() || r.images.dead[static_cast<size_t>(i)] == 0) {
+        refuse("images: token " + std::to_string(i) + " is in the span of an identity and not of an image");
+      }
+    }
   }
   if (covered != flagged) {
     refuse("images: expected an identity for each of " + std::to_string(flagged) + " image tokens, found " +

@@ -150,6 +150,29 @@ TEST(CacheFaults, AnotherImageUnderTheSameTokensRunsCold) {
   EXPECT_TRUE(differ) << "the images make no difference, so the test shows nothing";
 }
 
+// Were an image's tokens not those that its identity names, two images could pass for one.
+TEST(CacheFaults, AnIdentityNamesExactlyTheTokensOfItsImage) {
+  auto context = make_cpu_context(1);
+  Engine engine(*context, vision_model(), nullptr, options());
+  const auto dim = static_cast<size_t>(vision_model().config().dim);
+  const auto with = [&](std::vector<ImageIdentity> identities) {
+    Request r = request(std::vector<int32_t>(60, 3), 1);
+    r.images.dead.assign(60, 0);
+    for (size_t i = 10; i < 20; ++i) r.images.dead[i] = 1;
+    r.images.rows.resize(10 * dim);
+    r.image_identities = std::move(identities);
+    return r;
+  };
+  EXPECT_THROW(engine.submit(with({})), Error);
+  EXPECT_THROW(engine.submit(with({{.start = 11, .count = 10}})), Error);
+  EXPECT_THROW(engine.submit(with({{.start = 30, .count = 10}})), Error);
+  EXPECT_THROW(engine.submit(with({{.start = 10, .count = 9}})), Error);
+  EXPECT_THROW(engine.submit(with({{.start = 10, .count = 11}})), Error);
+  EXPECT_TRUE(engine.submit(with({{.start = 10, .count = 10}})).has_value());
+  EXPECT_TRUE(engine.submit(with({{.start = 10, .count = 4}, {.start = 14, .count = 6}})).has_value());
+  engine.run();
+}
+
 // faults: "An aborted request leaks blocks. After any mix of cancels and errors, free blocks = all blocks when idle."
 TEST(CacheFaults, AnyMixOfCancelsAndErrorsLeavesAllBlocksFree) {
   for (const bool draft : {false, true}) {
