@@ -57,8 +57,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // From any thread. nullopt: the queue is full, try later. Throws mdi::Error for a request that cannot be served, and
-  // after a step has failed.
+  // From any thread. nullopt: the queue is full, try later. Events may come before the id is returned. Throws mdi::Error
+  // for a request that cannot be served, and after a step has failed.
   std::optional<RequestId> submit(Request request);
 
   // From any thread, also from on_event. The request gets its last event before the next step runs the model. A request

@@ -37,11 +37,13 @@ TraceRequest trace_line(const std::string& line, const std::string& where) {
   if (!object.is_object()) throw Error(where, "expected an object");
   TraceRequest r;
   std::set<std::string> missing = {"arrival", "prompt_tokens", "output_tokens"};
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& item : object.items()) {
+    const std::string& key = item.key();
+    const nlohmann::json& value = item.value();
     missing.erase(key);
-    const auto integer = [&, name = key](int64_t most) {
+    const auto integer = [&](int64_t most) {
       if (!value.is_number_integer() || value < 0 || value > most) {
-        throw Error(where, name + ": expected a whole number from 0 to " + std::to_string(most));
+        throw Error(where, key + ": expected a whole number from 0 to " + std::to_string(most));
       }
       return value.get<int64_t>();
     };
