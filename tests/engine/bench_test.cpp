@@ -100,6 +100,29 @@ TEST(BenchFloors, OfThePrefillStep) {
   EXPECT_NEAR(bounded[Stage::kRouted], exact[Stage::kRouted] * 20 / 40, 1e-6);
 }
 
+TEST(BenchFloors, OperationsAddUpToTheirStages) {
+  const ModelConfig c = rank_config();
+  const StepShape s = prefill(c, 4096, false);
+  const PerStage<double> step = step_floors(c, s);
+  const auto sum = [&](std::string_view name) {
+    double ms = 0;
+    for (int layer = 0; layer < c.n_layers; ++layer) ms += operation_floor(c, s, layer, name);
+    return ms;
+  };
+  EXPECT_NEAR(sum("sparse attention"), step[Stage::kAttention], 1e-9);
+  EXPECT_NEAR(sum("gate"), step[Stage::kGate], 1e-9);
+  EXPECT_NEAR(sum("shared expert"), step[Stage::kShared], 1e-9);
+  EXPECT_NEAR(sum("engram"), step[Stage::kEngram], 1e-9);
+  EXPECT_NEAR(sum("index select"), step[Stage::kIndexScores] + step[Stage::kSelection], 1e-9);
+  EXPECT_NEAR(sum("routed experts"), step[Stage::kRouted] + step[Stage::kExchange], 1e-9);
+  EXPECT_NEAR(sum("attention input") + sum("attention output") + sum("compress"), step[Stage::kProjections], 1e-9);
+  // Not fused, the two halves of a sublayer read the stream twice.
+  EXPECT_GT(2 * (sum("hc collapse") + sum("hc expand")), 1.4 * step[Stage::kStream]);
+  EXPECT_GT(operation_floor(c, s, -1, "head"), 0.3);
+  EXPECT_EQ(operation_floor(c, s, 3, "commit ring"), 0);
+  EXPECT_EQ(operation_floor(c, s, 3, "index select"), 0);  // layer 3 reuses layer 2's selection
+}
+
 TEST(BenchFloors, OfADecodeStepAreBytes) {
   const ModelConfig c = rank_config();
   StepShape s = prefill(c, 64, false);

@@ -194,9 +194,10 @@ std::string report_text(const BenchReport& r) {
       r.what, kRanks, kRanks, with_commas(static_cast<uint64_t>(o.rows)), o.sequences, o.sequences == 1 ? "" : "s",
       with_commas(static_cast<uint64_t>(o.context)));
   text += machine_text(r.machine) + load_text(r);
-  text +=
-      fmt::format("after {:.1f} s of the same load; the wire is bytes over {:.0f} GB/s and not part of the step\n\n",
-                  r.options.warm_seconds, r.options.link_gbs);
+  text += fmt::format(
+      "after {:.1f} s of the same load; the wire (fp8 rows in, bf16 sums back) is bytes over {:.0f} GB/s, not in the "
+      "step\n\n",
+      r.options.warm_seconds, r.options.link_gbs);
   text += totals_text(r) + "\n" + stages_text(r);
   if (r.what == "step") {
     text += "\nprefill tokens/s/GPU of others (their own settings; stages are not known)\n";
