@@ -173,7 +173,6 @@ def ffn_half(h, pre, w, c, topk, exact):
 
 def draft_half(h, pre, main_x, w, c, at, table, block_table, exact):
     """The attention half of a draft stage on blocks: h [B*A, block, 4, D]; main_x [B, T, D]; `at` [B, A] is the last committed position."""
-    b = at.shape[0]
     pre_ffn, post, comb = L.hc_mixes(h, w["hc_attn_fn"], w["hc_attn_scale"], w["hc_attn_base"], exact)
     x = L.rms_norm(L.hc_pre(h, pre), w["attn_norm"])
 
@@ -182,7 +181,7 @@ def draft_half(h, pre, main_x, w, c, at, table, block_table, exact):
 
     ring = window_rows(main_x, table)
     back = at[..., None] - torch.arange(c.sliding_window - 1, -1, -1, device=at.device)  # [B, A, window]
-    ring = ring[torch.arange(b, device=at.device)[:, None, None], back.clamp(min=0)].flatten(0, 1)
+    ring = torch.gather(ring, 1, back.clamp(min=0).flatten(1)[..., None].expand(-1, -1, ring.shape[-1])).view(-1, c.sliding_window, ring.shape[-1])
     kv = torch.cat((ring, window_rows(x, block_table)), 1)
     qr = L.rms_norm(L.linear(x, w["attn.wq_a"]), w["attn.q_norm"])
     q = L.rope(L.linear(qr, w["attn.wq_b"]).unflatten(-1, (c.num_attention_heads, c.head_dim)), block_table[:, :, None])
@@ -218,9 +217,10 @@ class Tables:
         return L.engram_rows(ids, self.token_map, self.pad, *self.hashes[i])
 
 
-def start(embed, ids, c):
-    h = F.embedding(ids, embed).to(torch.bfloat16)[..., None, :].expand(*ids.shape, c.hc_mult, -1)
-    pre = torch.zeros(*ids.shape, c.hc_mult, device=ids.device)
+def start(rows, c):
+    """The stream and the mix that a pass begins with, from embedding rows [..., D]."""
+    h = rows.to(torch.bfloat16)[..., None, :].expand(*rows.shape[:-1], c.hc_mult, -1)
+    pre = torch.zeros(*rows.shape[:-1], c.hc_mult, device=rows.device)
     pre[..., 0] = 1
     return h.contiguous(), pre
 
@@ -231,11 +231,15 @@ def collapse(h, pre, norm):
 
 
 class Net:
-    """The functions above over one dictionary of parameters; `wrap` may compile them. A step begins with `refresh`."""
+    """The functions above over one dictionary of parameters. A step begins with `refresh`."""
 
-    def __init__(self, c, weights, tables, wrap=lambda f: f):
+    def __init__(self, c, weights, tables, parts=None):
+        """parts: a module with other versions of attn_half, ffn_half and engram (fast.py)."""
         self.c, self.parameters, self.tables = c, weights, tables
-        self.attn_half, self.ffn_half, self.draft_half, self.engram = wrap(attn_half), wrap(ffn_half), wrap(draft_half), wrap(L.engram)
+        self.attn_half = parts.attn_half if parts else attn_half
+        self.ffn_half = parts.ffn_half if parts else ffn_half
+        self.engram = parts.engram if parts else L.engram
+        self.lookup = parts.Lookup.apply if parts else lambda table, rows: F.embedding(rows, table)
         self.kinds = [config.kind(c, i) for i in range(c.num_hidden_layers)]
         self.last_stage = f"mtp.{c.num_nextn_predict_layers - 1}."
         self.refresh()
@@ -250,9 +254,9 @@ class Net:
         """x [B, T, D] after the last norm, main_hidden [B, T, targets * D], loads by layer, index losses."""
         c = self.c
         t = ids.shape[1]
-        dense = torch.zeros(1, device=ids.device) if dense is None else dense
+        dense = torch.zeros(1, device=ids.device, dtype=torch.int32) if dense is None else dense
         padded = F.pad(ids, (0, -t % c.sliding_window), value=c.pad)  # behind the end: no row sees them
-        h, pre = start(self.w["embed"], padded, c)
+        h, pre = start(self.lookup(self.w["embed"], padded), c)
         shared, counts, losses, means = (None,) * 4, {}, [], []
         for i, k in enumerate(self.kinds):
             w = self.blocks[f"layers.{i}."]
@@ -280,20 +284,20 @@ class Net:
         anchor = torch.gather(ids, 1, at + 1).flatten()
         inputs = torch.full((anchor.numel(), block), c.dspark_noise_token_id, device=ids.device)
         inputs[:, 0] = anchor
-        h, pre = start(w["embed"].detach(), inputs, c)
+        h, pre = start(self.lookup(w["embed"].detach(), inputs), c)
         positions = at.flatten()[:, None] + 1 + torch.arange(block, device=ids.device)
         block_table = self.tables.plain[positions]
         counts = {}
         for s in range(c.num_nextn_predict_layers):
             b = self.blocks[f"mtp.{s}."]
-            h, pre = self.draft_half(h, pre, main_x, b["attn"], c, at, self.tables.plain[: main_x.shape[1]], block_table, exact)
+            h, pre = draft_half(h, pre, main_x, b["attn"], c, at, self.tables.plain[: main_x.shape[1]], block_table, exact)
             h, pre, counts[f"mtp.{s}."] = self.ffn_half(h, pre, b["ffn"], c, c.dspark_num_experts_per_tok, exact)
         z, x = collapse(h, pre, w[self.last_stage + "norm"])
         return z.unflatten(0, at.shape), x.unflatten(0, at.shape), counts
 
     def markov(self, token):
         """(embedding, logits to add) of a token."""
-        e = F.embedding(token, self.w[self.last_stage + "markov_head.embed"])
+        e = self.lookup(self.w[self.last_stage + "markov_head.embed"], token)
         return e, F.linear(e, self.w[self.last_stage + "markov_head.head"])
 
     def confidence(self, z, e):

@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Trains the small model on one GPU within a given time, from the start or from its own saved state.
 
-Usage: train.py --config CONFIG --tokenizer TOKENIZER --data TRAIN.jsonl[.xz] --heldout HELDOUT.jsonl[.xz] --out DIR
-                [--resume STATE] --seconds S [--from P --to Q]
+Usage: train.py --config CONFIG --tokenizer TOKENIZER --data TRAIN.jsonl[.xz] --heldout HELDOUT.jsonl[.xz] --out DIR --deadline S
+                [--resume DIR] [--from P --to Q]
 
-The schedule is a function of progress, 0 to 1 over all runs: a run moves from P to Q in its S seconds. It leaves in DIR
-model.safetensors (the checkpoint), state.pt (to resume from: weights of 2 bytes, experts of 1) and log.jsonl. The optimiser
-starts anew in each run, with a short warm-up.
+The schedule is a function of progress, 0 to 1 over all runs: a run moves from P to Q until S seconds after its start, less what
+exporting takes. It leaves in DIR model.safetensors (the checkpoint), state-*.pt (to resume from: weights of 2 bytes, experts of
+1; also written every minute) and log.jsonl. The optimiser starts anew in each run, with a short warm-up. Nothing is compiled but
+the kernels of kernels.py, which are compared with PyTorch first; where they fail, plain PyTorch is used.
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
+import multiprocessing
 import pathlib
 import time
 
+import numpy as np
 import tokenizers
 import torch
 import torch.nn.functional as F
@@ -29,22 +33,25 @@ import tokenizer
 from muon import Optimizer
 
 
-def save_state(path, weights):
-    out = {}
+def save_state(folder, weights):
+    experts, rest = {}, {}
     for n, w in weights.items():
         if model.storage(n) == "fp4":
             t = w.detach().unflatten(-1, (-1, 32))
             s = quant.power_of_two(t.abs().amax(-1, keepdim=True).clamp(min=2.0**-100), quant.INV_448)
-            out[n] = ((t / s).clamp(-448, 448).to(torch.float8_e4m3fn).cpu(), s.bfloat16().cpu())
+            experts[n] = ((t / s).clamp(-448, 448).to(torch.float8_e4m3fn).cpu(), s.bfloat16().cpu())
         else:
-            out[n] = w.detach().float().cpu() if n.endswith("gate.bias") else w.detach().bfloat16().cpu()
-    torch.save(out, path)
+            rest[n] = w.detach().float().cpu() if n.endswith("gate.bias") else w.detach().bfloat16().cpu()
+    for name, part in (("experts", experts), ("rest", rest)):
+        torch.save(part, folder / "new.pt")
+        (folder / "new.pt").replace(folder / f"state-{name}.pt")
 
 
-def load_state(path, device):
+def load_state(folder, device):
     out = {}
-    for n, w in torch.load(path, map_location="cpu").items():
-        out[n] = ((w[0].float() * w[1].float()).flatten(-2) if isinstance(w, tuple) else w.float()).to(device)
+    for name in ("experts", "rest"):
+        for n, w in torch.load(folder / f"state-{name}.pt", map_location="cpu").items():
+            out[n] = ((w[0].float() * w[1].float()).flatten(-2) if isinstance(w, tuple) else w.float()).to(device)
     return out
 
 
@@ -86,35 +93,49 @@ def schedule(progress):
 
 
 @torch.no_grad()
-def bits_per_byte(net, documents, text_of, length, limit):
-    """Over whole documents packed into windows; tokens other than text count no bytes."""
-    totals = {}
-    for source, ids in documents:
-        totals.setdefault(source, []).append(torch.from_numpy(ids.astype("int64")))
+def bits_per_byte(net, held, text_of, length, limit):
+    """By source, over documents packed into windows; tokens other than text count no bytes."""
+    sources, tokens, begins = held
     result, device = {}, net.tables.plain.device
-    for source, parts in totals.items():
-        stream = torch.cat(parts)[: limit + 1]
+    for source in dict.fromkeys(sources):
+        parts = [tokens[begins[i] : begins[i + 1]] for i, s in enumerate(sources) if s == source]
+        stream = torch.from_numpy(np.concatenate(parts).astype("int64")[: limit + 1]).to(device)
         n = (len(stream) - 1) // length
         if n == 0:
             continue
-        rows = stream[: n * length + 1].to(device)
-        sizes = text_of.to(device)[rows[1:]].sum().item()
         bits = 0.0
         for at in range(0, n, 16):
-            ids = torch.stack([rows[i * length : (i + 1) * length] for i in range(at, min(at + 16, n))])
-            want = torch.stack([rows[i * length + 1 : (i + 1) * length + 1] for i in range(at, min(at + 16, n))])
-            logits = net.logits(net.backbone(ids, exact=True)[0])
-            bits += F.cross_entropy(logits.flatten(0, 1), want.flatten(), reduction="sum").item() / math.log(2)
-        result[source] = (bits / sizes, sizes)
+            several = stream[at * length : min(at + 16, n) * length + 1]
+            logits = net.logits(net.backbone(several[:-1].view(-1, length), exact=True)[0])
+            bits += F.cross_entropy(logits.flatten(0, 1), several[1:], reduction="sum").item() / math.log(2)
+        size = text_of[stream[1 : n * length + 1]].sum().item()
+        result[source] = (round(bits / size, 4), size)
     return result
 
 
-def main():
+def train_step(net, optimizer, ids, dense, anchors, rates):
+    """One step; the losses as tensors, so that nothing waits for the GPU."""
+    batch, length = ids.shape[0], ids.shape[1] - 1
+    net.refresh()
+    x, main_hidden, counts, index_loss = net.backbone(ids[:, :-1], dense)
+    loss, logits = head_loss(x, net.w["head"], ids[:, 1:])
+    spacing = (length - 8) // anchors
+    at = torch.arange(anchors, device=ids.device) * spacing + torch.randint(0, spacing, (batch, 1), device=ids.device)
+    drafted, judged, accepted, draft_counts = draft_loss(net, main_hidden, ids[:, :-1], at, logits)
+    (loss + index_loss + drafted.mean() + judged).backward()
+    optimizer.step(*rates[:2])
+    with torch.no_grad():
+        balance(net.parameters, {**counts, **draft_counts}, rates[2])
+    return dict(loss=loss.detach(), index=index_loss.detach(), draft=drafted.detach(), accepted=accepted, judged=judged.detach(), load=counts["layers.3."])
+
+
+def options():
     parser = argparse.ArgumentParser()
     for name in ("config", "tokenizer", "data", "heldout", "out"):
         parser.add_argument("--" + name, required=True, type=pathlib.Path)
     parser.add_argument("--resume", type=pathlib.Path)
-    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--reserve", type=float, default=20, help="seconds of the deadline for the export and the held-out text")
     parser.add_argument("--from", dest="first", type=float, default=0.0)
     parser.add_argument("--to", dest="last", type=float, default=1.0)
     parser.add_argument("--length", type=int, default=1024)
@@ -125,90 +146,105 @@ def main():
     parser.add_argument("--dense-until", type=float, default=0.1, help="progress before which every visible row is attended to")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="without the kernels")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--log-every", type=int, default=50)
-    parser.add_argument("--eval-tokens", type=int, default=65536)
-    o = parser.parse_args()
+    parser.add_argument("--eval-tokens", type=int, default=32768)
+    return parser.parse_args()
 
+
+def fast_parts(o, c, say):
+    """fast.py where its kernels run and agree with PyTorch, else None."""
+    if o.plain or o.device == "cpu":
+        return None
+    try:
+        import check_fast
+        import fast
+
+        failed = check_fast.check(c, o.device, t=o.length)
+        say(event="kernels", failed=failed)
+        return None if failed else fast
+    except Exception as error:  # whatever a compiler that is not ours throws
+        say(event="kernels", error=str(error)[:2000])
+        return None
+
+
+def profiled(step, path):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+    rows = sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total)
+    path.write_text("".join(f"{e.self_device_time_total / 3e3:9.3f} ms a step, {e.count // 3:5} calls  {e.key[:150]}\n" for e in rows[:90]))
+
+
+def main():
+    o, begun = options(), time.time()
     torch.set_float32_matmul_precision("high")
-    torch._dynamo.config.recompile_limit = 64
     o.out.mkdir(parents=True, exist_ok=True)
     log = open(o.out / "log.jsonl", "a")
 
     def say(**entry):
-        line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in entry.items()})
+        line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in {"at": time.time() - begun, **entry}.items()})
         print(line, flush=True)
         log.write(line + "\n")
         log.flush()
 
-    begun = time.time()
-    if o.device == "cuda":
-        say(event="sinkhorn", kernel=sinkhorn.check_triton(o.device))
-    c = config.load(o.config)
-    t = tokenizers.Tokenizer.from_file(str(o.tokenizer))
-    tables = model.Tables(c, tokenizer.compressed_ids(t), max(o.length, 2048), o.device)
-    weights = load_state(o.resume, o.device) if o.resume else model.initial(c, o.seed, o.device)
+    # Another process reads the text while this one prepares the GPU.
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        coming, coming_held = (pool.submit(data.load, path, o.tokenizer) for path in (o.data, o.heldout))
+        c = config.load(o.config)
+        t = tokenizers.Tokenizer.from_file(str(o.tokenizer))
+        tables = model.Tables(c, tokenizer.compressed_ids(t), max(o.length, 2048), o.device)
+        weights = load_state(o.resume, o.device) if o.resume else model.initial(c, o.seed, o.device)
+        if o.device == "cuda":
+            say(event="sinkhorn", kernel=sinkhorn.check_triton(o.device))
+        parts = fast_parts(o, c, say)
+        (_, tokens, begins), held = coming.result(), coming_held.result()
     for n, w in weights.items():
         w.requires_grad_(not n.endswith("gate.bias"))
-    compiled = (lambda f: f) if o.no_compile else (lambda f: torch.compile(f, dynamic=False))
-    net = model.Net(c, weights, tables, compiled)
-    loss_of_head = compiled(head_loss)
-    documents = data.load(o.data, o.tokenizer)
-    held = data.load(o.heldout, o.tokenizer)
-    say(event="data", seconds=time.time() - begun, tokens=sum(len(d) for _, d in documents), parameters=sum(w.numel() for w in weights.values()))
-
+    net = model.Net(c, weights, tables, parts)
     optimizer = Optimizer(weights)
-    batches = data.epochs(documents, o.length, o.batch, o.seed + int(o.first * 1000), o.device)
-    start, steps, tokens, since = None, 0, 0, time.time()
+    batches = data.epochs(tokens, begins, o.length, o.batch, o.seed + int(o.first * 1000), o.device)
+    say(event="data", tokens=len(tokens), parameters=sum(w.numel() for w in weights.values()))
+
+    start, steps, done, since, saved, end = None, 0, 0, time.time(), time.time(), begun + o.deadline - o.reserve
     while True:
-        # The clock starts behind the first steps, which compile.
-        if steps == 4:
+        if steps == 4:  # the clock starts behind the first steps, which compile kernels
             torch.cuda.synchronize() if o.device == "cuda" else None
-            start = since = time.time()
-            say(event="compiled", seconds=start - begun)
-        progress = o.first + (o.last - o.first) * (0 if start is None else (time.time() - start) / o.seconds)
-        if progress >= o.last:
+            start = since = saved = time.time()
+            done = 0
+            say(event="started")
+        progress = o.first + (0 if start is None else (o.last - o.first) * (time.time() - start) / (end - start))
+        if progress >= o.last or time.time() > end:
             break
-        if o.profile and steps == 30:
-            profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-            profiler.start()
-        if o.profile and steps == 33:
-            torch.cuda.synchronize()
-            profiler.stop()
-            rows = sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total)
-            (o.out / "profile.txt").write_text("".join(f"{e.self_device_time_total / 3e3:9.3f} ms a step, {e.count // 3:5} calls  {e.key[:150]}\n" for e in rows[:80]))
-        ids = next(batches)
-        net.refresh()
-        dense = torch.tensor([float(progress < o.dense_until)], device=o.device)
-        x, main_hidden, counts, index_loss = net.backbone(ids[:, :-1], dense)
-        loss, logits = loss_of_head(x, net.w["head"], ids[:, 1:])
-        spacing = (o.length - 8) // o.anchors
-        at = torch.arange(o.anchors, device=o.device) * spacing + torch.randint(0, spacing, (o.batch, 1), device=o.device)
-        drafted, judged, accepted, draft_counts = draft_loss(net, main_hidden, ids[:, :-1], at, logits)
-        (loss + index_loss + drafted.mean() + judged).backward()
         rate = schedule(progress) * min(1.0, (steps + 1) / 50)
-        optimizer.step(o.muon_rate * rate, o.adam_rate * rate)
-        balance(weights, {**counts, **draft_counts}, 1e-3 * min(1.0, 5 * rate))
+        dense = torch.full((1,), int(progress < o.dense_until), device=o.device, dtype=torch.int32)
+
+        def step():
+            return train_step(net, optimizer, next(batches), dense, o.anchors, (o.muon_rate * rate, o.adam_rate * rate, 1e-3 * min(1.0, 5 * rate)))
+
+        losses = step()
         steps += 1
-        tokens += ids.numel() - o.batch
-        if steps % o.log_every == 0 or steps < 4:
-            now = time.time()
-            load = counts["layers.3."]
-            say(step=steps, progress=progress, loss=loss.item(), index=index_loss.item(), draft=[round(v, 3) for v in drafted.tolist()],
-                accepted=[round(v, 3) for v in accepted.tolist()], judged=judged.item(), rate=rate, dense=dense.item() > 0,
-                load_max=(load.max() / load.mean()).item(), load_min=(load.min() / load.mean()).item(),
-                tokens_per_second=0.0 if start is None else (tokens / max(now - since, 1e-9) if steps > o.log_every else 0.0))
-            if start is not None:
-                since, tokens = now, 0
-            if not math.isfinite(loss.item()):
+        done += o.batch * o.length
+        if o.profile and steps == 30:
+            profiled(step, o.out / "profile.txt")
+        if steps % o.log_every == 0 or steps < 4 or steps == 24:
+            v = {k: [round(x, 3) for x in w.tolist()] if w.dim() else w.item() for k, w in losses.items() if k != "load"}
+            now, load = time.time(), losses["load"]
+            say(step=steps, progress=progress, **v, rate=rate, dense=dense.item(), load_max=(load.max() / load.mean()).item(),
+                load_min=(load.min() / load.mean()).item(), tokens_per_second=round(done / max(now - since, 1e-9)))
+            since, done = now, 0
+            if not math.isfinite(v["loss"]):
                 raise SystemExit("the loss is not finite")
-    say(event="trained", steps=steps, seconds=time.time() - begun,
-        memory_gb=torch.cuda.max_memory_allocated() / 1e9 if o.device == "cuda" else 0.0)
-    save_state(o.out / "state.pt", weights)
+        if time.time() - saved > 60:
+            save_state(o.out, weights)
+            saved = time.time()
+    say(event="trained", steps=steps, memory_gb=torch.cuda.max_memory_allocated() / 1e9 if o.device == "cuda" else 0.0)
+    save_state(o.out, weights)
     checkpoint.write(o.out / "model.safetensors", weights)
-    sizes = torch.tensor([0 if i < len(tokenizer.MARKERS) else len(t.id_to_token(i)) for i in range(t.get_vocab_size())])
-    say(event="held out", bits_per_byte={k: [round(v[0], 4), v[1]] for k, v in bits_per_byte(model.Net(c, weights, tables), held, sizes, o.length, o.eval_tokens).items()})
+    sizes = torch.tensor([0 if i < len(tokenizer.MARKERS) else len(t.id_to_token(i)) for i in range(t.get_vocab_size())], device=o.device)
+    say(event="held out", bits_per_byte=bits_per_byte(model.Net(c, weights, tables), held, sizes, o.length, o.eval_tokens))
 
 
 if __name__ == "__main__":
