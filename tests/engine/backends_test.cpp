@@ -20,6 +20,7 @@ namespace {
 
 std::vector<bf16> scores(const std::vector<float>& values) {
   std::vector<bf16> out;
+  out.reserve(values.size());
   for (const float v : values) out.push_back(to_bf16(v));
   return out;
 }
