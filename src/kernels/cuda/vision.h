@@ -18,7 +18,7 @@ struct VisionAttentionParams {
   bf16* o = nullptr;          // [rows, heads, head_dim]
 };
 
-// Heads of 64 on the tensor cores: by head_dim and alignment alone, never by rows.
+// Heads of 64 on the tensor cores: by head_dim alone. qkv 16-byte, o 4-byte aligned; throws mdi::Error for another qkv.
 bool fits_vision_wgmma(const VisionAttentionParams& params);
 void vision_attention_wgmma(CudaContext& context, const VisionAttentionParams& params);
 // Any even head_dim up to 256.

@@ -239,13 +239,9 @@ __global__ void __launch_bounds__(kThreads, 1) vision_attention_kernel(const __g
   }
 }
 
-bool aligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
-
 }  // namespace
 
-bool fits_vision_wgmma(const VisionAttentionParams& p) {
-  return p.head_dim == kDim && aligned(p.turned, 16) && aligned(p.qkv, 16) && aligned(p.o, 4);
-}
+bool fits_vision_wgmma(const VisionAttentionParams& p) { return p.head_dim == kDim; }
 
 void vision_attention_wgmma(CudaContext& context, const VisionAttentionParams& params) {
   Params w{};

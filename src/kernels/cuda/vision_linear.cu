@@ -75,9 +75,16 @@ void vision_linear(Context& base, const VisionLinearArgs& args) {
   if (args.w.kind != WeightKind::kBF16) throw Error("cuda vision_linear", "the weight is not bf16");
   const WorkspaceScope scope(context);
   const int64_t wide = (args.w.k + 7) / 8 * 8;
-  if (!fits_tensor_copies(WeightKind::kBF16, Epilogue::kVision, args.w.n, wide) || args.w.k % 4 != 0 ||
-      !aligned(args.residual, 16) || !aligned(args.y, 16) || !aligned(args.x, 16) || !aligned(args.w.data, 16)) {
+  // By the shape alone: a row must not get other bits because of where it lies.
+  if (!fits_tensor_copies(WeightKind::kBF16, Epilogue::kVision, args.w.n, wide) || args.w.k % 4 != 0) {
     return plain(context, args);
+  }
+  const uintptr_t rows_at =
+      wide == args.w.k ? 16 : 8;  // rows that are copied first may lie anywhere that they can be read
+  if (!aligned(args.residual, 16) || !aligned(args.y, 16) || !aligned(args.x, rows_at) ||
+      !aligned(args.w.data, rows_at)) {
+    throw Error("cuda vision_linear", "expected arrays at multiples of 16 bytes, rows of " + std::to_string(args.w.k) +
+                                          " values at multiples of " + std::to_string(rows_at));
   }
   GroupedProduct product;
   product.epilogue = Epilogue::kVision;
