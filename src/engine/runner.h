@@ -25,6 +25,9 @@ class Runner {
  public:
   // Allocates everything that serving takes. `context` and `model` outlive it.
   Runner(Context& context, const Model& model, const RunnerSizes& sizes);
+  ~Runner();
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
 
   const RunnerSizes& sizes() const { return sizes_; }
   const Model& model() const { return model_; }
@@ -57,7 +60,7 @@ class Runner {
   SnapshotBuffers snapshots_;
   std::unique_ptr<DraftBuffers> draft_buffers_;
   Step step_;
-  std::vector<float> logits_;
+  float* logits_ = nullptr;  // [max_samples, vocab], host memory that the device reaches without staging
 };
 
 }  // namespace mdi

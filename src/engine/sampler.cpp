@@ -1,7 +1,9 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "core/error.h"
@@ -27,11 +29,19 @@ void check_sampling(const SamplingParams& p, const char* where) {
 }
 
 int32_t argmax(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i) {
-    if (logits[i] > logits[best] || std::isnan(logits[best])) best = i;
+  // The largest value first, in lanes that a compiler turns into vectors, then where it stands first: a vocabulary of
+  // 129,280 takes some 40 microseconds, and every greedy token takes it. A comparison with NaN is false.
+  constexpr size_t kLanes = 32;
+  std::array<float, kLanes> lanes;
+  lanes.fill(-std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
   }
-  return static_cast<int32_t>(best);
+  for (size_t j = 0; i < logits.size(); ++i, ++j) lanes[j] = logits[i] > lanes[j] ? logits[i] : lanes[j];
+  const float largest = *std::max_element(lanes.begin(), lanes.end());
+  const auto first = std::find(logits.begin(), logits.end(), largest);
+  return first == logits.end() ? 0 : static_cast<int32_t>(first - logits.begin());
 }
 
 namespace {
@@ -71,6 +81,18 @@ void keep_top_p(std::vector<TokenProbability>& tokens, size_t sorted, double sha
   tokens.resize(keep);
 }
 
+// softmax(logits / temperature) of all tokens that have a probability, in ascending id; `largest` is the largest logit.
+std::vector<TokenProbability> softmax(std::span<const float> logits, float largest, float temperature) {
+  const double divisor = std::max(static_cast<double>(temperature), 1e-5);
+  std::vector<TokenProbability> tokens;
+  tokens.reserve(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double p = std::exp((static_cast<double>(logits[i]) - static_cast<double>(largest)) / divisor);
+    if (p > 0) tokens.push_back({static_cast<int32_t>(i), p});
+  }
+  return tokens;
+}
+
 }  // namespace
 
 std::vector<TokenProbability> distribution(std::span<const float> logits, const SamplingParams& params) {
@@ -78,13 +100,7 @@ std::vector<TokenProbability> distribution(std::span<const float> logits, const 
   const float largest = logits[static_cast<size_t>(best)];
   if (params.temperature == 0.0f || !std::isfinite(largest)) return {{best, 1.0}};
 
-  const double temperature = std::max(static_cast<double>(params.temperature), 1e-5);
-  std::vector<TokenProbability> tokens;
-  tokens.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double p = std::exp((static_cast<double>(logits[i]) - static_cast<double>(largest)) / temperature);
-    if (p > 0) tokens.push_back({static_cast<int32_t>(i), p});
-  }
+  std::vector<TokenProbability> tokens = softmax(logits, largest, params.temperature);
   size_t sorted = 0;
   if (params.top_k > 0) {
     sorted = std::min(static_cast<size_t>(params.top_k), tokens.size());
@@ -92,6 +108,7 @@ std::vector<TokenProbability> distribution(std::span<const float> logits, const 
     tokens.resize(sorted);
   }
   normalise(tokens);
+  const size_t all = tokens.size();
   if (params.top_p < 1.0f) {
     keep_top_p(tokens, sorted, static_cast<double>(params.top_p));
     sorted = tokens.size();
@@ -104,7 +121,7 @@ std::vector<TokenProbability> distribution(std::span<const float> logits, const 
     sorted = std::min(sorted, tokens.size());
   }
   if (sorted < tokens.size()) sort_first(tokens, sorted, tokens.size());
-  normalise(tokens);
+  if (tokens.size() < all) normalise(tokens);
   return tokens;
 }
 
@@ -119,8 +136,24 @@ int32_t draw(std::span<const TokenProbability> tokens, double uniform) {
 
 int32_t sample(std::span<const float> logits, const SamplingParams& params, uint64_t sequence, uint64_t position) {
   if (params.temperature == 0.0f) return argmax(logits);
-  return draw(distribution(logits, params),
-              random_uniform({.seed = params.seed, .sequence = sequence, .position = position}, 0));
+  const double uniform = random_uniform({.seed = params.seed, .sequence = sequence, .position = position}, 0);
+  const float largest = logits[static_cast<size_t>(argmax(logits))];
+  const bool filtered = params.top_k > 0 || params.top_p < 1.0f || params.min_p > 0.0f;
+  if (filtered || !std::isfinite(largest)) return draw(distribution(logits, params), uniform);
+  // The same draw without sorting the whole vocabulary: the sum reaches most numbers within the first few tokens.
+  std::vector<TokenProbability> tokens = softmax(logits, largest, params.temperature);
+  normalise(tokens);
+  double sum = 0;
+  for (size_t i = 0, sorted = 0; i < tokens.size(); ++i) {
+    if (i == sorted) {
+      const size_t next = std::min(tokens.size(), std::max<size_t>(256, 8 * sorted));
+      sort_first(tokens, sorted, next);
+      sorted = next;
+    }
+    sum += tokens[i].probability;
+    if (uniform < sum) return tokens[i].token;
+  }
+  return tokens.back().token;
 }
 
 }  // namespace mdi

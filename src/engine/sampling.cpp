@@ -11,14 +11,16 @@ namespace {
 struct Adjusted {
   std::span<const float> row;
   SamplingFault fault = SamplingFault::kNone;
+  int32_t best = -1;  // its argmax, where that is known
 };
 
 Adjusted adjust(std::span<const float> logits, std::span<const Proposal> before, const SamplingSequence& s,
                 SamplingScratch& scratch) {
-  if (!std::isfinite(logits[static_cast<size_t>(argmax(logits))])) return {logits, SamplingFault::kNotANumber};
+  const int32_t best = argmax(logits);
+  if (!std::isfinite(logits[static_cast<size_t>(best)])) return {logits, SamplingFault::kNotANumber};
   const bool masks = s.allowed != nullptr && *s.allowed;
   const bool penalties = has_penalties(*s.params);
-  if (!masks && !penalties) return {logits};
+  if (!masks && !penalties) return {.row = logits, .best = best};
 
   scratch.row.assign(logits.begin(), logits.end());
   if (penalties) {
@@ -53,7 +55,8 @@ Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<con
     const Adjusted adjusted = adjust(row(0), {}, s, scratch);
     chosen.fault = adjusted.fault;
     if (chosen.fault == SamplingFault::kNone) {
-      chosen.tokens.push_back(sample(adjusted.row, *s.params, s.sequence, s.position));
+      const bool known = s.params->temperature == 0.0f && adjusted.best >= 0;
+      chosen.tokens.push_back(known ? adjusted.best : sample(adjusted.row, *s.params, s.sequence, s.position));
     }
   } else {
     // Rows behind a proposal that the target rejects are never looked at: a fault there is not the sequence's.

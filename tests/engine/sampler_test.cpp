@@ -56,6 +56,22 @@ TEST(Sampler, FiltersKeepWhatTheySay) {
   }
 }
 
+TEST(Sampler, ArgmaxIsTheFirstLargestAtEveryLengthAndPlace) {
+  for (size_t length : {1u, 2u, 31u, 32u, 33u, 64u, 100u, 515u}) {
+    for (size_t at = 0; at < length; ++at) {
+      std::vector<float> logits(length, -3.0f);
+      logits[at] = 2.0f;
+      for (size_t other = at + 1; other < length; other += 7) logits[other] = 2.0f;
+      if (at > 0) logits[0] = NAN;
+      ASSERT_EQ(argmax(logits), static_cast<int32_t>(at)) << length;
+    }
+  }
+  EXPECT_EQ(argmax(std::vector<float>(40, -INFINITY)), 0);
+  EXPECT_EQ(argmax(std::vector<float>(40, NAN)), 0);
+  EXPECT_EQ(argmax(std::vector<float>{NAN, -INFINITY, NAN}), 1);
+  EXPECT_EQ(argmax(std::vector<float>{-0.0f, 0.0f}), 0);
+}
+
 TEST(Sampler, DrawsFollowTheDistribution) {
   const auto d = distribution(kLogits, {.temperature = 1});
   std::vector<int> counts(kLogits.size());
@@ -97,6 +113,21 @@ TEST(Sampler, FiltersOfALargeRowKeepWhatAFullSortWouldKeep) {
       if (all[i].probability >= static_cast<double>(p.min_p) * all[0].probability) expected.push_back(all[i].token);
     }
     EXPECT_EQ(tokens_of(distribution(logits, p)), expected);
+  }
+}
+
+TEST(Sampler, ADrawFromALargeRowIsThatFromTheWholeDistribution) {
+  std::vector<float> logits;
+  for (uint32_t i = 0; i < 6000; ++i) logits.push_back(static_cast<float>((i * 2654435761u >> 20) % 997) / 300.0f);
+  for (const SamplingParams& p : std::vector<SamplingParams>{
+           {.temperature = 1}, {.temperature = 4}, {.temperature = 0.3f}, {.temperature = 1, .top_p = 0.9f}}) {
+    const auto whole = distribution(logits, p);
+    for (uint64_t position = 0; position < 300; ++position) {
+      const double uniform = random_uniform({.seed = 8, .sequence = 1, .position = position}, 0);
+      SamplingParams seeded = p;
+      seeded.seed = 8;
+      ASSERT_EQ(sample(logits, seeded, 1, position), draw(whole, uniform)) << position;
+    }
   }
 }
 
