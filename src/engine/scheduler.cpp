@@ -114,11 +114,6 @@ struct Planner {
     int32_t tokens = chunk_of(s.left, s.tail, std::min(budget, fits));
     // A tail that is longer than the budget has to run some time.
     if (tokens == 0 && first) tokens = chunk_of(s.left, s.tail, std::min(std::max(budget, s.tail), fits));
-    if (tokens < s.left) {
-      // Ends of whole blocks are where other requests can take over.
-      const int32_t past = (s.committed + tokens) % kBlockTokens;
-      if (tokens > past) tokens -= past;
-    }
     return tokens;
   }
 

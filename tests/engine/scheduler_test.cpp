@@ -56,12 +56,14 @@ TEST(Scheduler, DecodeAndPrefillShareAStepAndDecodeComesFirst) {
   EXPECT_EQ(p.load.samples, 8);
 }
 
-TEST(Scheduler, ChunksEndAtBlocksAndTheStepsRoomIsTheLimit) {
+TEST(Scheduler, AStepsRoomAndThePlacesWhereStepsEndAreTheLimits) {
   PlanLimits limits = roomy();
   limits.max_rows = 200;
-  EXPECT_EQ(plan({waiting(1000)}, limits).parts, (Parts{{0, 128, 0}}));
-  EXPECT_EQ(plan({running(100, 1000)}, limits).parts, (Parts{{0, 156, 0}}));
+  EXPECT_EQ(plan({waiting(1000)}, limits).parts, (Parts{{0, 200, 0}}));
   EXPECT_EQ(plan({running(128, 300)}, limits).parts, (Parts{{0, 172, 0}}));  // to the end
+  SequenceView stops = running(128, 1000);
+  stops.left = 56;  // a snapshot is taken there
+  EXPECT_EQ(plan({stops, running(64, 300)}, limits).parts, (Parts{{0, 56, 0}, {1, 144, 0}}));
 }
 
 TEST(Scheduler, PrefillTakesWhatTheDecodeLatencyTargetLeaves) {
@@ -116,7 +118,7 @@ TEST(Scheduler, ARunningPrefillKeepsTheBlocksThatItWillNeed) {
   limits.free_blocks = 8;
   // The first needs 7 more blocks for its prompt; 1 is left, and the second would need 2.
   const StepPlan p = plan({running(128, 1024), waiting(130)}, limits);
-  EXPECT_EQ(p.parts, (Parts{{0, 128, 0}}));
+  EXPECT_EQ(p.parts, (Parts{{0, 160, 0}}));
   EXPECT_TRUE(p.admitted.empty());
 }
 
