@@ -18,7 +18,7 @@ import tempfile
 
 MDI, MODEL, HELDOUT = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 WANTED = sys.argv[4:] or ["agree", "greedy", "draft", "replay", "recall"]
-PROSE = ("sqlite", "postgresql", "python", "bible", "perl", "debian", "jargon", "wordnet")
+PROSE = ("sqlite", "postgresql", "python", "bible", "wordnet")  # what has whole documents held out
 
 
 def mdi(*arguments):
@@ -46,7 +46,7 @@ def documents():
 def text_of(docs, limit):
     out = ""
     for d in docs:
-        if len(out) + len(d["text"]) > limit and out:
+        if len(out) >= limit:
             break
         out += d["text"] + "\n\n"
     return out[:limit]
@@ -56,9 +56,9 @@ def prompts(docs):
     """20: the first words of held-out documents of each kind, and questions as the chat format writes them."""
     rng, out = random.Random(3), []
     for source in PROSE:
-        for d in rng.sample([d for d in docs[source] if len(d["text"]) > 300], 2):
+        for d in rng.sample([d for d in docs[source] if len(d["text"]) > 300], 3):
             out.append(" ".join(d["text"].split(" ")[:24]))
-    for d in rng.sample(docs["wordnet-chat"], 3) + docs["bible-chat"][:1]:
+    for d in rng.sample(docs["wordnet-chat"], 4) + docs["bible-chat"][:1]:
         out.append(f"<｜begin▁of▁sentence｜><｜User｜>{d['turns'][0][0]}<｜Assistant｜></think>")
     return out
 
@@ -133,7 +133,7 @@ def draft(docs, _):
 
 
 def replay(docs, _):
-    for source in ("sqlite", "postgresql", "python", "bible"):
+    for source in PROSE[:4]:
         text = text_of(docs[source], 40000)
         rates = {}
         for name, options in (("exact", ()), ("replay 128", ("--replay", 128))):
