@@ -340,8 +340,8 @@ struct MarkovArgs {
   float* confidence = nullptr;  // out [sequences]
 };
 
-// data[i] = data[index[i]] for i = 0 .. rows - 1, in place: keeps some rows of an array. index ascends, so index[i] >= i
-// and no row is written before it is read.
+// data[i] = data[index[i]] for i = 0 .. rows - 1, in place: keeps some rows of an array. index ascends, so index[i] >=
+// i and no row is written before it is read.
 struct KeepRowsArgs {
   int32_t rows = 0;
   const int32_t* index = nullptr;  // [rows]
@@ -471,6 +471,14 @@ struct Ops {
   void (*vision_attention)(Context&, const VisionAttentionArgs&);
   void (*vision_gate)(Context&, const VisionGateArgs&);
   void (*vision_windows)(Context&, const VisionWindowsArgs&);
+
+  // Keeps the operations that `work` calls, instead of running them, to run them again with the same arguments: the
+  // arrays that device pointers name are read then, those of the host (experts) and all numbers are kept as they are.
+  // `work` may allocate nothing and copy nothing to or from the host, and its operations must have run before with the
+  // same shapes. Throws what it throws. Null in a backend that keeps nothing.
+  void* (*record)(Context&, const std::function<void()>& work) = nullptr;
+  void (*run_recorded)(Context&, void* recorded) = nullptr;  // in the order of the context's other work
+  void (*release_recorded)(Context&, void* recorded) = nullptr;
 };
 
 }  // namespace mdi

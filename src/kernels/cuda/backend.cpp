@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/graph.h"
 #include "kernels/cuda/stages.h"
 
 namespace mdi {
@@ -110,6 +111,9 @@ constexpr Ops kOps = {
     .vision_attention = cuda::vision_attention,
     .vision_gate = cuda::vision_gate,
     .vision_windows = cuda::vision_windows,
+    .record = cuda::record_graph,
+    .run_recorded = cuda::launch_graph,
+    .release_recorded = cuda::release_graph,
 };
 
 }  // namespace

@@ -39,7 +39,8 @@ const char* source_name(const char* file) {
 
 void launched(CudaContext& context, const std::string& what, const char* file, int line) {
   cudaError_t status = cudaGetLastError();
-  if (status == cudaSuccess && context.synchronous) status = cudaStreamSynchronize(context.stream);
+  const bool wait = context.synchronous && !context.capturing;
+  if (status == cudaSuccess && wait) status = cudaStreamSynchronize(context.stream);
   if (status != cudaSuccess) fail(status, what, source_name(file), line);
 }
 

@@ -43,6 +43,7 @@ struct CudaContext : Context {
   cudaStream_t stream = nullptr;
   CudaWorkspace workspace;
   bool synchronous = false;  // MDI_CUDA_SYNC: wait after every launch, so that an error names its kernel
+  bool capturing = false;    // what is launched is kept in a graph (graph.h), not run
   // Called on the host where a part of an operation begins; empty in service. It may put work on the stream, as an
   // event, but not wait for it.
   void (*on_part)(CudaContext&, OpPart) = nullptr;
