@@ -13,6 +13,11 @@ namespace mdi {
 void forward(Context& context, const Model& model, const StatePools& state, const Step& step, StepBuffers& buffers,
              const ForwardHooks& hooks) {
   upload_step(context, step, buffers);
+  run_forward(context, model, state, step, buffers, hooks);
+}
+
+void run_forward(Context& context, const Model& model, const StatePools& state, const Step& step, StepBuffers& buffers,
+                 const ForwardHooks& hooks) {
   const Pass all = start_pass(context, model, state, buffers, buffers.view);
   const Pass p = start_pass(context, model, state, buffers, buffers.upper);
   const int last_source = last_source_layer(p.config);
@@ -47,6 +52,11 @@ void forward(Context& context, const Model& model, const StatePools& state, cons
 
 void commit(Context& context, const Model& model, StatePools& state, const Step& step, StepBuffers& buffers,
             std::span<const int32_t> accepted) {
+  upload_accepted(context, step, buffers, accepted);
+  run_commit(context, model, state, step, buffers);
+}
+
+void upload_accepted(Context& context, const Step& step, StepBuffers& buffers, std::span<const int32_t> accepted) {
   if (accepted.size() != static_cast<size_t>(step.sequences())) throw Error("commit", "one count a sequence is needed");
   for (size_t s = 0; s < accepted.size(); ++s) {
     if (accepted[s] < 0 || accepted[s] > step.seq_count[s]) {
@@ -60,12 +70,16 @@ void commit(Context& context, const Model& model, StatePools& state, const Step&
                                 std::to_string(accepted[s]));
     }
   }
-  const Pass p = start_pass(context, model, state, buffers, buffers.view);
   std::vector<int32_t> both(accepted.begin(), accepted.end());
   for (size_t s = 0; s < accepted.size(); ++s) both.push_back(std::min(accepted[s], step.seq_kept[s]));
-  auto* counts = buffers.accepted.as<int32_t>();
-  const int32_t* upper_counts = counts + accepted.size();
-  context.ops->copy_in(context, counts, both.data(), static_cast<int64_t>(both.size() * sizeof(int32_t)));
+  context.ops->copy_in(context, buffers.accepted.as<int32_t>(), both.data(),
+                       static_cast<int64_t>(both.size() * sizeof(int32_t)));
+}
+
+void run_commit(Context& context, const Model& model, StatePools& state, const Step& step, StepBuffers& buffers) {
+  const Pass p = start_pass(context, model, state, buffers, buffers.view);
+  const auto* counts = buffers.accepted.as<int32_t>();
+  const int32_t* upper_counts = counts + step.sequences();
   const int last_source = last_source_layer(p.config);
   for (int layer = 0; layer < state.layers; ++layer) {
     const bool upper = layer > last_source;

@@ -30,4 +30,14 @@ void forward(Context& context, const Model& model, const StatePools& state, cons
 void commit(Context& context, const Model& model, StatePools& state, const Step& step, StepBuffers& buffers,
             std::span<const int32_t> accepted);
 
+// The halves of the two, for whoever records them (kernels/ops.h, record): forward = upload_step + run_forward,
+// commit = upload_accepted + run_commit. The run halves only put work on the context. What they put depends on the
+// step's shape alone (rows, sequences, samples, max_blocks, whether rows are dropped, whether there are image rows),
+// and so does where upload_step and upload_accepted leave the arrays that the work reads.
+void run_forward(Context& context, const Model& model, const StatePools& state, const Step& step, StepBuffers& buffers,
+                 const ForwardHooks& hooks = {});
+// Throws mdi::Error for counts that the step cannot have.
+void upload_accepted(Context& context, const Step& step, StepBuffers& buffers, std::span<const int32_t> accepted);
+void run_commit(Context& context, const Model& model, StatePools& state, const Step& step, StepBuffers& buffers);
+
 }  // namespace mdi
