@@ -1,6 +1,6 @@
 // A row's logits do not depend on chunking, on the batch or on drafts that were rejected: the same bits on the GPU, for
 // the golden text model and, where MDI_SLICE names one (`mdi synth DIR --preset slice`), for a checkpoint of the
-// released widths, whose products and attention run on the tensor cores.
+// released widths, whose products and attention run on the tensor cores. Likewise the rows of images.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include "harness.h"
 #include "model/draft.h"
 #include "model/place.h"
+#include "model/vision_tower.h"
+#include "random_data.h"
 
 namespace mdi::check {
 
@@ -164,10 +166,39 @@ void check_placed(Harness& h, const std::string& name, Model model, int64_t leng
   check_model({h, name, model, length});
 }
 
+// An image's rows are near the oracle's, and the same bits whatever image the buffers held before.
+void check_images(Harness& h) {
+  const auto dir = testing::golden_dir() / "tiny-vision";
+  const Model mapped = testing::load_checkpoint(dir);
+  Model model = testing::load_checkpoint(dir);
+  const DeviceBuffer placed = place_weights(h.cuda(), model);
+  VisionBuffers buffers(h.cuda(), model), host_buffers(h.cpu(), mapped);
+  Random random(4);
+  std::vector<PreparedImage> images;
+  std::vector<std::vector<bf16>> first;
+  for (const auto& [width, height] : {std::pair{150, 90}, {60, 140}, {300, 20}, {70, 70}}) {
+    RgbImage image{.width = width, .height = height, .pixels = std::vector<uint8_t>(size_t{3} * width * height)};
+    for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random.below(256));
+    images.push_back(prepare_image(image, image_rules(model.config().vision)));
+  }
+  for (const PreparedImage& image : images) {
+    const std::string shape =
+        std::to_string(image.grid.patch_rows) + " x " + std::to_string(image.grid.patch_cols) + " patches";
+    first.push_back(image_rows(h.cuda(), model, image, buffers));
+    const std::vector<bf16> expected = image_rows(h.cpu(), mapped, image, host_buffers);
+    h.report("model image", shape, compare(first.back(), expected, model.config().dim, {.ulps = 4, .row = 3e-2}));
+  }
+  for (size_t i = images.size(); i-- > 0;) {
+    const std::vector<bf16> again = image_rows(h.cuda(), model, images[i], buffers);
+    h.report("model image again", std::to_string(i), compare_bits(again, first[i]));
+  }
+}
+
 int run(int argc, char** argv) {
   Harness h("model", argc, argv, int64_t{2} << 30);
   find_golden();
   check_placed(h, "tiny-text", testing::load_tiny_model(), h.small() ? 45 : 300);
+  check_images(h);
   const char* wide = std::getenv("MDI_SLICE");
   if (wide != nullptr && !h.small()) check_placed(h, "slice", testing::load_checkpoint(wide), 300);
   return h.finish();
