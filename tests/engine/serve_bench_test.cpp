@@ -95,31 +95,49 @@ TEST(ServeBench, RequestsOfAGroupBeginAlikeAndGoOnDifferently) {
   for (int32_t token : a) EXPECT_TRUE(token >= 0 && token < 512);
 }
 
+// One slot, so that which request finds whose prefix does not depend on the machine's speed.
 TEST(ServeBench, PlaysATraceAndReportsIt) {
   const auto context = make_cpu_context(1);
   EngineOptions o;
-  o.slots = 6;
+  o.slots = 1;
   o.max_length = 400;
   o.snapshot_min_tokens = 1;
-  o.max_queue = 3;
   Engine engine(*context, testing::tiny_model(), nullptr, o);
   auto trace =
-      synthetic_trace({.requests = 12, .rate = 0, .prompt_max = 60, .output_max = 12, .shared = 1, .groups = 1});
-  for (size_t i = 0; i < trace.size(); ++i) trace[i].arrival = 0.05 * static_cast<double>(i);
-  trace.push_back({.arrival = 0.6, .prompt_tokens = 30, .output_tokens = 5, .n = 3});
+      synthetic_trace({.requests = 12, .rate = 40, .prompt_max = 60, .output_max = 12, .shared = 1, .groups = 1});
+  trace.push_back({.arrival = trace.back().arrival, .prompt_tokens = 30, .output_tokens = 5, .n = 3});
   const ServeReport report = play_trace(engine, trace, {}, 512);
-  EXPECT_EQ(report.requests + report.refused, 13);
+  EXPECT_EQ(report.requests, 13);
+  EXPECT_EQ(report.refused, 0);
   EXPECT_EQ(report.failed, 0);
-  EXPECT_GT(report.seconds, 0.3);
+  EXPECT_GT(report.seconds, 0);
   EXPECT_GT(report.first_token.p50, 0);
   EXPECT_GE(report.first_token.most, report.first_token.p99);
   EXPECT_GT(report.per_token.p90, 0);
-  EXPECT_EQ(report.generated_tokens, report.engine.generated_tokens);
-  EXPECT_GT(report.engine.hits, 3);
+  int64_t wanted = 15;
+  for (size_t i = 0; i < 12; ++i) wanted += trace[i].output_tokens;
+  EXPECT_EQ(report.generated_tokens, wanted);
+  EXPECT_EQ(report.engine.generated_tokens, wanted);
+  // The second sees where the two part, and the ones from the third on find a snapshot there.
+  EXPECT_EQ(report.engine.hits, 10);
   const auto json = nlohmann::json::parse(serve_json(report));
-  EXPECT_EQ(json.at("generated_tokens"), report.generated_tokens);
+  EXPECT_EQ(json.at("generated_tokens"), wanted);
   EXPECT_GT(json.at("step_seconds").size(), 0u);
   EXPECT_NE(serve_text(report).find("time to first token"), std::string::npos);
+}
+
+TEST(ServeBench, RefusedRequestsAreCounted) {
+  const auto context = make_cpu_context(1);
+  EngineOptions o;
+  o.slots = 1;
+  o.max_length = 400;
+  o.max_queue = 0;
+  Engine engine(*context, testing::tiny_model(), nullptr, o);
+  const ServeReport report = play_trace(engine, synthetic_trace({.requests = 5, .rate = 0, .prompt_max = 60}), {}, 512);
+  EXPECT_EQ(report.refused, 5);
+  EXPECT_EQ(report.requests, 0);
+  EXPECT_EQ(report.generated_tokens, 0);
+  EXPECT_FALSE(serve_text(report).empty());
 }
 
 }  // namespace
