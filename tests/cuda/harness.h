@@ -52,10 +52,15 @@ class DeviceArray {
   T* data() const { return reinterpret_cast<T*>(base_ + kGuardBytes); }
   size_t size() const { return count_; }
   size_t bytes() const { return count_ * sizeof(T); }
-  void poison() { MDI_CUDA(cudaMemset(data(), kPoison, bytes())); }
+  // Both wait: the context's stream does not, and a kernel must not run before its arrays are what they should be.
+  void poison() {
+    MDI_CUDA(cudaMemset(data(), kPoison, bytes()));
+    MDI_CUDA(cudaDeviceSynchronize());
+  }
   void upload(const std::vector<T>& values) {
     if (values.size() != count_) throw Error("check", "upload of another size");
     MDI_CUDA(cudaMemcpy(data(), values.data(), bytes(), cudaMemcpyHostToDevice));
+    MDI_CUDA(cudaDeviceSynchronize());
   }
   // After everything that was launched.
   std::vector<T> download() const {
