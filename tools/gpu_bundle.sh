@@ -7,7 +7,8 @@ out=${1:-build/gpu-bundle.tar.xz}
 build=build/cuda
 limit=$((24 * 1024 * 1024)) # what has to travel
 
-cmake --preset cuda >/dev/null
+# Libraries are looked for again: a build that was configured for this machine alone remembers shared ones.
+cmake --preset cuda -U'JPEG_*' -U'PNG_*' -U'ZLIB_*' -U'WEBP*' -U'ICU_*' -U'SODIUM_*' >/dev/null
 checks=()
 for source in tests/cuda/*_check.c*; do
   name=$(basename "$source")
@@ -20,6 +21,10 @@ trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/gpu/bin" "$stage/gpu/data"
 strip -o "$stage/gpu/bin/mdi" "$build/mdi"
 for check in "${checks[@]}"; do strip -o "$stage/gpu/bin/$check" "$build/tests/$check"; done
+if foreign=$(readelf -d "$stage"/gpu/bin/* | grep NEEDED | grep -vE 'lib(c|m)\.so|ld-linux'); then
+  echo "what travels needs libraries that the GPU machine may not have:" "$foreign" >&2
+  exit 1
+fi
 cp -r tests/data/golden "$stage/gpu/data/golden"
 cp tools/gpu_report.sh "$stage/gpu/run.sh"
 commit=$(git rev-parse HEAD)
