@@ -188,7 +188,7 @@ def draft_half(h, pre, main_x, w, c, at, table, block_table, exact):
     seen = F.pad(back.flatten(0, 1) >= 0, (0, x.shape[1]), value=True)
     kv, q = kv.float(), q.float()
     scores = torch.einsum("bthd,bkd->bthk", q, kv) * c.head_dim**-0.5
-    scores = scores + torch.where(seen, 0.0, float("-inf"))[:, None, None]
+    scores = scores.masked_fill(~seen[:, None, None], float("-inf"))
     largest = scores.detach().amax(-1, keepdim=True)
     p = torch.exp(scores - largest)
     total = p.sum(-1, keepdim=True) + torch.exp(w["attn.attn_sink"][:, None] - largest)
@@ -249,6 +249,10 @@ class Net:
         blocks = [f"layers.{i}." for i in range(self.c.num_hidden_layers)] + [f"mtp.{s}." for s in range(self.c.num_nextn_predict_layers)]
         self.blocks = {p: {half: {n: w for n, w in part(self.w, p).items() if n.startswith(starts)} for half, starts in
                            (("attn", ("attn", "hc_attn")), ("ffn", ("ffn", "hc_ffn")), ("engram", ("engram",)))} for p in blocks}
+
+    def release(self):
+        """Drops the step's graph: what a capture records must not hang on nodes of an earlier step."""
+        self.w = self.blocks = None
 
     def backbone(self, ids, dense=None, exact=False, watch=None):
         """x [B, T, D] after the last norm, main_hidden [B, T, targets * D], loads by layer, index losses."""

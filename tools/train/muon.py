@@ -42,27 +42,33 @@ class Optimizer:
                 self.matrices[tuple(weights[n].shape[-2:])].append(n)
         self.m = {n: torch.zeros_like(weights[n]) for n in names}
         self.v = {n: torch.zeros_like(weights[n]) for n in names if uses_adam(n)}
-        self.steps = 0
+        # The powers of the betas live on the device, and so do the rates: a step can be captured in a graph.
+        self.powers = torch.ones(2, device=weights[names[0]].device)
 
     @torch.no_grad()
     def step(self, muon_rate, adam_rate, momentum=0.95, betas=(0.9, 0.95)):
-        self.steps += 1
+        """The rates are tensors of one value."""
+        self.powers[0] *= betas[0]
+        self.powers[1] *= betas[1]
+        unbiased = 1 - self.powers
         for factor, names in self.adam.items():
             w, g = [self.weights[n] for n in names], [self.weights[n].grad for n in names]
             m, v = [self.m[n] for n in names], [self.v[n] for n in names]
             torch._foreach_lerp_(m, g, 1 - betas[0])
             torch._foreach_mul_(v, betas[1])
             torch._foreach_addcmul_(v, g, g, 1 - betas[1])
-            d = torch._foreach_sqrt(torch._foreach_div(v, 1 - betas[1] ** self.steps))
+            d = torch._foreach_sqrt(torch._foreach_div(v, unbiased[1]))
             torch._foreach_add_(d, 1e-10)
-            torch._foreach_addcdiv_(w, m, d, -adam_rate * factor / (1 - betas[0] ** self.steps))
+            update = torch._foreach_div(m, d)
+            torch._foreach_mul_(update, adam_rate * factor / unbiased[0])
+            torch._foreach_sub_(w, update)
         for shape, names in self.matrices.items():
             m, g = [self.m[n] for n in names], [self.weights[n].grad for n in names]
             torch._foreach_lerp_(m, g, 1 - momentum)
             looked_ahead = torch._foreach_lerp(g, m, momentum)
             flat = torch.cat([u.reshape(-1, *shape) for u in looked_ahead])
-            update = orthogonal(flat) * max(1.0, shape[0] / shape[1]) ** 0.5
-            parts = update.split([max(1, u[0].numel() and u.numel() // (shape[0] * shape[1])) for u in looked_ahead])
-            torch._foreach_add_([self.weights[n] for n in names], [p.reshape(self.weights[n].shape) for p, n in zip(parts, names)], alpha=-muon_rate)
+            update = orthogonal(flat) * (muon_rate * max(1.0, shape[0] / shape[1]) ** 0.5)
+            parts = update.split([u.numel() // (shape[0] * shape[1]) for u in looked_ahead])
+            torch._foreach_sub_([self.weights[n] for n in names], [p.reshape(self.weights[n].shape) for p, n in zip(parts, names)])
         for n in self.names:
             self.weights[n].grad = None

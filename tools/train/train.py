@@ -113,20 +113,59 @@ def bits_per_byte(net, held, text_of, length, limit):
     return result
 
 
-def train_step(net, optimizer, ids, dense, anchors, rates):
+class Inputs:
+    """What changes from step to step, in tensors that stay where they are."""
+
+    def __init__(self, o, batch):
+        self.o, self.batch = o, batch
+        self.ids = torch.zeros(batch, o.length + 1, dtype=torch.long, device=o.device)
+        self.at = torch.zeros(batch, o.anchors, dtype=torch.long, device=o.device)
+        self.dense = torch.zeros(1, dtype=torch.int32, device=o.device)
+        self.rates = torch.zeros(3, device=o.device)  # Muon, Adam, router bias
+
+    def set(self, batches, dense, rate):
+        o = self.o
+        self.ids.copy_(next(batches))
+        spacing = (o.length - 8) // o.anchors
+        self.at.copy_(torch.arange(o.anchors, device=o.device) * spacing + torch.randint(0, spacing, (self.batch, 1), device=o.device))
+        self.dense.fill_(int(dense))
+        for i, r in enumerate((o.muon_rate * rate, o.adam_rate * rate, 1e-3 * min(1.0, 5 * rate))):
+            self.rates[i].fill_(r)
+
+
+def train_step(net, optimizer, inputs):
     """One step; the losses as tensors, so that nothing waits for the GPU."""
-    batch, length = ids.shape[0], ids.shape[1] - 1
     net.refresh()
-    x, main_hidden, counts, index_loss = net.backbone(ids[:, :-1], dense)
+    ids = inputs.ids
+    x, main_hidden, counts, index_loss = net.backbone(ids[:, :-1], inputs.dense)
     loss, logits = head_loss(x, net.w["head"], ids[:, 1:])
-    spacing = (length - 8) // anchors
-    at = torch.arange(anchors, device=ids.device) * spacing + torch.randint(0, spacing, (batch, 1), device=ids.device)
-    drafted, judged, accepted, draft_counts = draft_loss(net, main_hidden, ids[:, :-1], at, logits)
+    drafted, judged, accepted, draft_counts = draft_loss(net, main_hidden, ids[:, :-1], inputs.at, logits)
     (loss + index_loss + drafted.mean() + judged).backward()
-    optimizer.step(*rates[:2])
+    optimizer.step(inputs.rates[0], inputs.rates[1])
     with torch.no_grad():
-        balance(net.parameters, {**counts, **draft_counts}, rates[2])
+        balance(net.parameters, {**counts, **draft_counts}, inputs.rates[2])
+    net.release()
     return dict(loss=loss.detach(), index=index_loss.detach(), draft=drafted.detach(), accepted=accepted, judged=judged.detach(), load=counts["layers.3."])
+
+
+def captured(step, warm):
+    """(replay of the step, its losses) as one CUDA graph. The steps run so far, but for `warm` more, were eager ones."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        losses = step()
+
+    def replay():
+        graph.replay()
+        return losses
+
+    return replay
 
 
 def options():
@@ -140,13 +179,14 @@ def options():
     parser.add_argument("--to", dest="last", type=float, default=1.0)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--anchors", type=int, default=32)
+    parser.add_argument("--anchors", type=int, default=48)
     parser.add_argument("--muon-rate", type=float, default=0.02)
     parser.add_argument("--adam-rate", type=float, default=0.002)
     parser.add_argument("--dense-until", type=float, default=0.1, help="progress before which every visible row is attended to")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plain", action="store_true", help="without the kernels")
+    parser.add_argument("--eager", action="store_true", help="do not capture the step in a CUDA graph")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--log-every", type=int, default=50)
     parser.add_argument("--eval-tokens", type=int, default=32768)
@@ -205,38 +245,53 @@ def main():
         w.requires_grad_(not n.endswith("gate.bias"))
     net = model.Net(c, weights, tables, parts)
     optimizer = Optimizer(weights)
-    batches = data.epochs(tokens, begins, o.length, o.batch, o.seed + int(o.first * 1000), o.device)
     say(event="data", tokens=len(tokens), parameters=sum(w.numel() for w in weights.values()))
 
-    start, steps, done, since, saved, end = None, 0, 0, time.time(), time.time(), begun + o.deadline - o.reserve
+    def stream(batch):
+        return data.epochs(tokens, begins, o.length, batch, o.seed + int(o.first * 1000), o.device)
+
+    inputs, batches = Inputs(o, o.batch), stream(o.batch)
+
+    def eager():
+        return train_step(net, optimizer, inputs)
+
+    step, start, steps, done, end = eager, None, 0, 0, begun + o.deadline - o.reserve
+    since = saved = time.time()
     while True:
-        if steps == 4:  # the clock starts behind the first steps, which compile kernels
-            torch.cuda.synchronize() if o.device == "cuda" else None
+        if steps == 4:  # the clock starts behind the first steps, which compile kernels, and behind the capture
+            if parts is not None and not o.eager:
+                try:
+                    step = captured(eager, 2)
+                    say(event="captured")
+                except Exception as error:  # a step that cannot be captured runs as it did, with more tokens a launch
+                    say(event="not captured", error=str(error)[:2000])
+                    torch.cuda.synchronize()
+                    for w in weights.values():
+                        w.grad = None
+                    inputs = Inputs(o, o.batch * 3)
+                    batches = stream(inputs.batch)
             start = since = saved = time.time()
             done = 0
-            say(event="started")
         progress = o.first + (0 if start is None else (o.last - o.first) * (time.time() - start) / (end - start))
         if progress >= o.last or time.time() > end:
             break
-        rate = schedule(progress) * min(1.0, (steps + 1) / 50)
-        dense = torch.full((1,), int(progress < o.dense_until), device=o.device, dtype=torch.int32)
-
-        def step():
-            return train_step(net, optimizer, next(batches), dense, o.anchors, (o.muon_rate * rate, o.adam_rate * rate, 1e-3 * min(1.0, 5 * rate)))
-
+        rate, dense = schedule(progress) * min(1.0, (steps + 1) / 50), progress < o.dense_until
+        inputs.set(batches, dense, rate)
         losses = step()
         steps += 1
-        done += o.batch * o.length
+        done += inputs.batch * o.length
         if o.profile and steps == 30:
             profiled(step, o.out / "profile.txt")
         if steps % o.log_every == 0 or steps < 4 or steps == 24:
             v = {k: [round(x, 3) for x in w.tolist()] if w.dim() else w.item() for k, w in losses.items() if k != "load"}
             now, load = time.time(), losses["load"]
-            say(step=steps, progress=progress, **v, rate=rate, dense=dense.item(), load_max=(load.max() / load.mean()).item(),
+            say(step=steps, progress=progress, **v, rate=rate, dense=dense, load_max=(load.max() / load.mean()).item(),
                 load_min=(load.min() / load.mean()).item(), tokens_per_second=round(done / max(now - since, 1e-9)))
             since, done = now, 0
             if not math.isfinite(v["loss"]):
                 raise SystemExit("the loss is not finite")
+        elif steps % 8 == 0 and o.device == "cuda":
+            torch.cuda.synchronize()  # the host must not run ahead of the clock
         if time.time() - saved > 60:
             save_state(o.out, weights)
             saved = time.time()
