@@ -12,9 +12,16 @@ import quant
 from sinkhorn import sinkhorn
 
 
+def product(x, w):
+    """bf16 operands, fp32 accumulation, bf16 result; on a CPU without bf16 instructions fp32 is faster, and the same."""
+    if x.is_cuda:
+        return F.linear(x, w.to(torch.bfloat16))
+    return F.linear(x.float(), w.to(torch.bfloat16).float()).to(torch.bfloat16)
+
+
 def linear(x, w):
     """W8A8 or W4A8: both operands are on their grids, so a bf16 product with fp32 accumulation is the specified one."""
-    return F.linear(quant.act_fp8(x), w.to(torch.bfloat16))
+    return product(quant.act_fp8(x), w)
 
 
 def rms_norm(x, w):
@@ -89,10 +96,10 @@ def compress(x, w, ratio, table):
         g = F.linear(x.float(), w["attn.compressor.wgate"].float()).unflatten(1, (-1, 2))
         latent = (torch.softmax(g, 2) * a).sum(2).to(torch.bfloat16)
     else:
-        latent = F.linear(x, wkv.to(torch.bfloat16))
+        latent = product(x, wkv)
     latent = rms_norm(latent, w["attn.compressor.norm"])
     # The index keys learn from their own loss only: the selection has no gradient.
-    key = rms_norm(F.linear(latent.detach(), w["attn.indexer.wk"].to(torch.bfloat16)), w["attn.indexer.k_norm"])
+    key = rms_norm(product(latent.detach(), w["attn.indexer.wk"]), w["attn.indexer.k_norm"])
     key = quant.act_fp4_index(rope(key, table[::ratio]))
     return quant.act_fp4_cache(rope(latent, table[::ratio])), key
 
@@ -101,7 +108,7 @@ def index_scores(x, qr, key, w, table, heads, key_dim, exact):
     """bf16 [B, T, N] (6.6)."""
     q = linear(qr.detach(), w["attn.indexer.wq_b"]).unflatten(-1, (heads, key_dim))
     q = quant.act_fp4_index(rope(q, table[:, None]))
-    weight = (F.linear(x.detach(), w["attn.indexer.weights_proj"].to(torch.bfloat16)).float() * (key_dim * heads) ** -0.5).to(torch.bfloat16)
+    weight = (product(x.detach(), w["attn.indexer.weights_proj"]).float() * (key_dim * heads) ** -0.5).to(torch.bfloat16)
     b, t = q.shape[:2]
     dot = (q.reshape(b, t * heads, key_dim) @ key.transpose(1, 2)).unflatten(1, (t, heads))
     u = dot.clamp(min=0) * weight[..., None]
@@ -179,7 +186,9 @@ def grouped_output(o, w, groups, table):
     b, t = o.shape[:2]
     o = o.reshape(b * t, groups, -1)
     wo_a = w["attn.wo_a"].to(torch.bfloat16).unflatten(0, (groups, -1))
-    z = torch.einsum("tgk,grk->tgr", o, wo_a).reshape(b, t, -1)
+    if not o.is_cuda:
+        o, wo_a = o.float(), wo_a.float()
+    z = torch.einsum("tgk,grk->tgr", o, wo_a).reshape(b, t, -1).to(torch.bfloat16)
     return linear(z, w["attn.wo_b"])
 
 

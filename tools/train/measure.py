@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures a checkpoint with mdi and, where asked, against PyTorch.
+"""Measures a checkpoint with mdi, and compares it with what PyTorch computed (reference.py).
 
-Usage: measure.py MDI MODEL_DIR HELDOUT_JSONL [agree] [greedy] [draft] [replay] [recall]    (none: all)
+Usage: measure.py MDI MODEL_DIR HELDOUT.jsonl REFERENCE.json [agree] [greedy] [draft] [replay] [recall]    (none: all)
 agree   bits per byte of held-out text, mdi and PyTorch
 greedy  20 prompts: how far greedy continuations agree, and the margin where they part
 draft   acceptance by place and speed, with and without the draft layers
@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 
-MDI, MODEL, HELDOUT = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
-WANTED = sys.argv[4:] or ["agree", "greedy", "draft", "replay", "recall"]
-PROSE = ("sqlite", "postgresql", "python", "bible", "wordnet")  # what has whole documents held out
+from reference import SOURCES, documents, prompts, text_of
+
+MDI, MODEL, HELDOUT, REFERENCE = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4]
+WANTED = sys.argv[5:] or ["agree", "greedy", "draft", "replay", "recall"]
 
 
 def mdi(*arguments):
@@ -35,83 +36,22 @@ def evaluate(text, *options):
         return mdi("eval", "--model", MODEL, f.name, "--json", *options)
 
 
-def documents():
-    by_source = {}
-    for line in open(HELDOUT):
-        d = json.loads(line)
-        by_source.setdefault(d["source"], []).append(d)
-    return by_source
+def agree(_, reference):
+    for r in reference["texts"]:
+        ours = evaluate(r["text"], "--context", 1024)
+        theirs = r["bits"] / ours["bytes"]
+        print(f"{r['source']:12} {ours['bytes']:6} bytes  mdi {ours['bits_per_byte']:.4f}  PyTorch {theirs:.4f}  {100 * (ours['bits_per_byte'] / theirs - 1):+.3f}%", flush=True)
 
 
-def text_of(docs, limit):
-    out = ""
-    for d in docs:
-        if len(out) >= limit:
-            break
-        out += d["text"] + "\n\n"
-    return out[:limit]
-
-
-def prompts(docs):
-    """20: the first words of held-out documents of each kind, and questions as the chat format writes them."""
-    rng, out = random.Random(3), []
-    for source in PROSE:
-        for d in rng.sample([d for d in docs[source] if len(d["text"]) > 300], 3):
-            out.append(" ".join(d["text"].split(" ")[:24]))
-    for d in rng.sample(docs["wordnet-chat"], 4) + docs["bible-chat"][:1]:
-        out.append(f"<｜begin▁of▁sentence｜><｜User｜>{d['turns'][0][0]}<｜Assistant｜></think>")
-    return out
-
-
-class Torch:
-    def __init__(self):
-        import tokenizers
-        import torch
-
-        import checkpoint
-        import config
-        import model
-        import tokenizer
-
-        self.torch = torch
-        self.t = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-        self.c = config.load(MODEL / "config.json")
-        tables = model.Tables(self.c, tokenizer.compressed_ids(self.t), 2048, "cpu")
-        self.net = model.Net(self.c, checkpoint.read(MODEL, self.c), tables)
-
-    def logits(self, ids):
-        with self.torch.no_grad():
-            return self.net.logits(self.net.backbone(self.torch.tensor([ids]), exact=True)[0])[0]
-
-    def bits(self, text, context):
-        ids = [self.c.bos, *self.t.encode(text).ids]
-        bits = 0.0
-        for at in range(0, len(ids) - 1, context):
-            window = ids[at : at + context + 1]
-            log_p = self.torch.log_softmax(self.logits(window[:-1]).double(), -1)
-            bits -= log_p[range(len(window) - 1), window[1:]].sum().item() / 0.6931471805599453
-        return bits
-
-
-def agree(docs, torch_model):
-    for source in PROSE:
-        text = text_of(docs[source], 12000)
-        ours = evaluate(text, "--context", 1024)
-        theirs = torch_model.bits(text, 1024) / ours["bytes"]
-        print(f"{source:12} {ours['bytes']:6} bytes  mdi {ours['bits_per_byte']:.4f}  PyTorch {theirs:.4f}  {100 * (ours['bits_per_byte'] / theirs - 1):+.3f}%", flush=True)
-
-
-def greedy(docs, torch_model):
+def greedy(_, reference):
     whole = 0
-    for text in prompts(docs):
-        r = mdi("generate", "--model", MODEL, "--prompt", text, "--max-tokens", 64, "--ignore-eos", "--json")
-        p = len(r["prompt_ids"])
-        top = torch_model.logits(r["prompt_ids"] + r["ids"][:-1])[p - 1 :].topk(2, -1)
-        parted = next((i for i, t in enumerate(r["ids"]) if top.indices[i, 0].item() != t), None)
+    for r in reference["greedy"]:
+        ours = mdi("generate", "--model", MODEL, "--prompt", r["prompt"], "--max-tokens", len(r["ids"]), "--ignore-eos", "--json")
+        parted = next((i for i, (a, b) in enumerate(zip(ours["ids"], r["ids"])) if a != b), None)
         whole += parted is None
-        note = "" if parted is None else f"parts at {parted}, margin {top.values[parted, 0] - top.values[parted, 1]:.3f}"
-        print(f"{'same' if parted is None else note:32} {text[-40:]!r} -> {r['text'][:60]!r}", flush=True)
-    print(f"{whole} of 20 continuations are the same for 64 tokens", flush=True)
+        note = "same" if parted is None else f"parts at {parted}, margin {r['margins'][parted]:.3f}"
+        print(f"{note:28} {r['prompt'][-40:]!r} -> {ours['text'][:70]!r}", flush=True)
+    print(f"{whole} of {len(reference['greedy'])} continuations are the same for {len(r['ids'])} tokens", flush=True)
 
 
 def draft(docs, _):
@@ -133,8 +73,8 @@ def draft(docs, _):
 
 
 def replay(docs, _):
-    for source in PROSE[:4]:
-        text = text_of(docs[source], 40000)
+    for source in SOURCES[:4]:
+        text = text_of(docs[source], 30000)
         rates = {}
         for name, options in (("exact", ()), ("replay 128", ("--replay", 128))):
             rates[name] = evaluate(text, "--context", 1024, "--prefix", 768, *options)["bits_per_byte"]
@@ -146,7 +86,7 @@ def recall(docs, _):
     rng = random.Random(5)
     lines = [s for d in docs["wordnet"] for s in d["text"].split("\n") if 60 < len(s) < 140 and " is " in s and not s.startswith("Kinds")]
     sums = {}
-    for _ in range(40):
+    for _ in range(24):
         chosen = rng.sample(lines, 34)
         asked = chosen[rng.randrange(2, 6)]
         cue, answer = asked[: asked.index(" is ") + 3], asked[asked.index(" is ") + 3 :]
@@ -166,11 +106,11 @@ def recall(docs, _):
 
 
 def main():
-    docs = documents()
-    torch_model = Torch() if {"agree", "greedy"} & set(WANTED) else None
+    docs = documents(HELDOUT)
+    reference = json.loads(pathlib.Path(REFERENCE).read_text())
     for name in WANTED:
-        print(f"-- {name}")
-        globals()[name](docs, torch_model)
+        print(f"-- {name}", flush=True)
+        globals()[name](docs, reference)
 
 
 if __name__ == "__main__":
