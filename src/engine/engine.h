@@ -41,6 +41,7 @@ struct EngineOptions {
       64;                         // a sequence that has added fewer tokens to what was cached is not worth a snapshot
   int32_t preempt_every = 0;      // steps after which the youngest is preempted without need: for tests; 0: never
   bool plan_ahead = true;         // plan the next step while one runs
+  bool record_steps = true;       // where the backend keeps what is recorded (step_recorder.h): same tokens, sooner
   std::function<double()> clock;  // seconds; empty: a steady clock
 };
 
@@ -57,8 +58,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // From any thread. nullopt: the queue is full, try later. Events may come before the id is returned. Throws mdi::Error
-  // for a request that cannot be served, and after a step has failed.
+  // From any thread. nullopt: the queue is full, try later. Events may come before the id is returned. Throws
+  // mdi::Error for a request that cannot be served, and after a step has failed.
   std::optional<RequestId> submit(Request request);
 
   // From any thread, also from on_event. The request gets its last event before the next step runs the model. A request

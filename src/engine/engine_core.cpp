@@ -17,7 +17,8 @@ RunnerSizes runner_sizes(const Model& model, const EngineOptions& o) {
           .max_rows = o.max_rows,
           .max_samples = std::min(o.max_rows, o.slots * (1 + block)),
           .max_length = o.max_length,
-          .drafts = o.draft && model.draft_stages() > 0};
+          .drafts = o.draft && model.draft_stages() > 0,
+          .record = o.record_steps};
 }
 
 // The cost of draft calls before any was measured: as a step of few layers.
@@ -300,6 +301,7 @@ void EngineCore::take_results(std::span<const float> logits) {
 }
 
 void EngineCore::update_gauges() {
+  metrics_.steps_recorded = runner_.recorded_steps();
   metrics_.waiting = static_cast<int64_t>(waiting_.size());
   metrics_.running = static_cast<int64_t>(running_.size());
   metrics_.blocks_total = cache_.blocks.size();

@@ -59,6 +59,7 @@ std::string describe(const EngineMetrics& m) {
   line(out, "ended: stalled", as_double(m.ended_stalled));
   line(out, "ended: error", as_double(m.ended_error));
   line(out, "steps", as_double(m.steps));
+  line(out, "steps recorded", as_double(m.steps_recorded));
   line(out, "rows", as_double(m.rows));
   line(out, "prefill tokens", as_double(m.prefill_tokens));
   line(out, "generated tokens", as_double(m.generated_tokens));

@@ -4,13 +4,36 @@
 
 namespace mdi {
 
+namespace {
+
+int32_t block_rows(const Model& model, const RunnerSizes& sizes) {
+  return 1 + (sizes.drafts ? model.config().dspark_block_size : 0);
+}
+
+std::vector<StepShape> shapes_of(const Model& model, const RunnerSizes& sizes) {
+  return recorded_shapes(sizes.slots, block_rows(model, sizes), std::min(sizes.max_rows, sizes.max_samples),
+                         static_cast<int32_t>(blocks_for(sizes.max_length)));
+}
+
+// Of a step's block tables: what sequences need and, where steps are recorded, what padding needs.
+int32_t max_blocks(const Model& model, const RunnerSizes& sizes, bool records) {
+  auto blocks = static_cast<int32_t>(blocks_for(sizes.max_length));
+  if (!records) return blocks;
+  for (const StepShape& shape : shapes_of(model, sizes)) blocks = std::max(blocks, shape.max_blocks);
+  return std::max(blocks, static_cast<int32_t>(blocks_for(sizes.max_rows)));
+}
+
+}  // namespace
+
 Runner::Runner(Context& context, const Model& model, const RunnerSizes& sizes)
     : context_(context),
       model_(model),
       sizes_(sizes),
-      state_(make_state(context, model, sizes.slots, sizes.blocks)),
-      buffers_(context, model, sizes.max_rows, sizes.max_samples, sizes.slots,
-               static_cast<int32_t>(blocks_for(sizes.max_length))),
+      records_(sizes.record && context.ops->record != nullptr),
+      // One slot, block and sequence more for the padding, of the ids behind all others.
+      state_(make_state(context, model, sizes.slots + (records_ ? 1 : 0), sizes.blocks + (records_ ? 1 : 0))),
+      buffers_(context, model, sizes.max_rows, sizes.max_samples, sizes.slots + (records_ ? 1 : 0),
+               max_blocks(model, sizes, records_)),
       snapshots_(context, state_, sizes.snapshots) {
   const int32_t block = model.config().dspark_block_size;
   // A draft call runs and samples whole blocks in the step's buffers.
@@ -19,6 +42,18 @@ Runner::Runner(Context& context, const Model& model, const RunnerSizes& sizes)
   if (drafting > 0) draft_buffers_ = std::make_unique<DraftBuffers>(context, model, drafting);
   const int64_t values = int64_t{sizes.max_samples} * model.config().vocab_size;
   logits_ = static_cast<float*>(context.ops->allocate_host(context, values * static_cast<int64_t>(sizeof(float))));
+  if (records_) warm();
+}
+
+// Everything that a step may still have to set up happens now: the largest step, then one of each shape.
+void Runner::warm() {
+  Step largest;
+  const StepShape all{.sequences = 1, .rows = sizes_.max_rows, .max_blocks = buffers_.max_blocks};
+  pad_step({}, all, sizes_.slots, sizes_.blocks, largest);
+  largest.sample_rows.resize(static_cast<size_t>(std::min(sizes_.max_rows, sizes_.max_samples)));
+  forward(context_, model_, state_, largest, buffers_);
+  recorder_ = std::make_unique<StepRecorder>(context_, model_, state_, buffers_, shapes_of(model_, sizes_),
+                                             block_rows(model_, sizes_), sizes_.slots, sizes_.blocks);
 }
 
 Runner::~Runner() { context_.ops->release_host(context_, logits_); }
@@ -29,7 +64,12 @@ void Runner::copy_blocks(std::span<const CopyBlock> copies) {
 
 void Runner::start(std::span<const StepSequence> sequences, ReplayForm form) {
   step_ = make_step(model_, state_, sequences, form);
-  forward(context_, model_, state_, step_, buffers_);
+  recorded_ = recorder_ && recorder_->forward(step_);
+  if (recorded_) {
+    ++recorded_steps_;
+  } else {
+    forward(context_, model_, state_, step_, buffers_);
+  }
 }
 
 std::span<const float> Runner::fetch() {
@@ -41,7 +81,11 @@ std::span<const float> Runner::fetch() {
 }
 
 void Runner::commit(std::span<const int32_t> accepted) {
-  mdi::commit(context_, model_, state_, step_, buffers_, accepted);
+  if (recorded_) {
+    recorder_->commit(accepted);
+  } else {
+    mdi::commit(context_, model_, state_, step_, buffers_, accepted);
+  }
 }
 
 Drafts Runner::propose(std::span<const DraftSequence> sequences, const DraftChoice& choose) {

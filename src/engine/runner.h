@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/block_table.h"
+#include "engine/step_recorder.h"
 #include "model/draft.h"
 #include "model/forward.h"
 #include "model/state_copy.h"
@@ -19,11 +20,13 @@ struct RunnerSizes {
   int32_t max_samples = 0;  // rows of a step through the head
   int64_t max_length = 0;   // of a sequence
   bool drafts = false;
+  bool record = true;  // steps of fixed shapes, where the backend keeps what is recorded
 };
 
 class Runner {
  public:
-  // Allocates everything that serving takes. `context` and `model` outlive it.
+  // Allocates everything that serving takes, and records steps (step_recorder.h), which also shows whether the largest
+  // step finds its workspace. `context` and `model` outlive it.
   Runner(Context& context, const Model& model, const RunnerSizes& sizes);
   ~Runner();
   Runner(const Runner&) = delete;
@@ -33,6 +36,9 @@ class Runner {
   const Model& model() const { return model_; }
   // Sequences that one draft call takes; 0: no drafting.
   int32_t max_drafting() const { return draft_buffers_ ? draft_buffers_->max_sequences : 0; }
+
+  // Steps since the start that ran what was recorded.
+  int64_t recorded_steps() const { return recorded_steps_; }
 
   // Bookkeeping's orders, in the order of the context's work (model/state_copy.h).
   void copy_blocks(std::span<const CopyBlock> copies);
@@ -52,14 +58,20 @@ class Runner {
   Drafts propose(std::span<const DraftSequence> sequences, const DraftChoice& choose);
 
  private:
+  void warm();
+
   Context& context_;
   const Model& model_;
   RunnerSizes sizes_;
+  bool records_;
   StatePools state_;
   StepBuffers buffers_;
   SnapshotBuffers snapshots_;
   std::unique_ptr<DraftBuffers> draft_buffers_;
+  std::unique_ptr<StepRecorder> recorder_;
   Step step_;
+  bool recorded_ = false;  // step_ ran what was recorded
+  int64_t recorded_steps_ = 0;
   float* logits_ = nullptr;  // [max_samples, vocab], host memory that the device reaches without staging
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "padded_steps.h"
+#include "recording_ops.h"
 
 namespace mdi {
 namespace {
@@ -35,6 +36,15 @@ TEST_P(PaddedSteps, GiveTheBitsOfTheStepAlone) {
   EXPECT_GT(run.padding, 100);
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, PaddedSteps, ::testing::Values(1u, 2u, 3u));
+
+TEST(RecordedSteps, GiveItFromARecordToo) {
+  const auto context = cpu();
+  const testing::RecordingOps ops(*context);
+  const auto run = compare_padded(tiny_model(), context, 5, 300, 6, 24, true, 4);
+  EXPECT_EQ(run.wrong, "");
+  EXPECT_EQ(run.steps, 24);
+  EXPECT_GT(run.shapes, 5);
+}
 
 TEST(Padding, StandsBehindTheStepAndNamesItsOwnSlotAndBlock) {
   const testing::Runner r(tiny_model(), 3, 300, 16);
