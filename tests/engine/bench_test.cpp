@@ -220,6 +220,13 @@ TEST(BenchRank, EveryTensorIsPutOnceAndNowhereTwice) {
   EXPECT_LE(places.back().second, buffer.as<std::byte>() + placed_bytes(model));
 }
 
+TEST(BenchPlan, IsSaidWhereThereIsNoGpu) {
+  const std::string text = plan_summary(rank_config(), {});
+  for (const char* piece : {"one rank takes 137", "weights 13", "workspaces", "reserve 1.5"}) {
+    EXPECT_NE(text.find(piece), std::string::npos) << piece << "\n" << text;
+  }
+}
+
 BenchReport example() {
   BenchReport r;
   r.what = "step";

@@ -141,9 +141,13 @@ KernelReport bench_kernels(const StepOptions& options) {
 
 #else
 
-BenchReport bench_step(const StepOptions&) {
-  make_gpu_context();  // says why there is none
-  throw Error("bench", "this build has no CUDA backend");
+BenchReport bench_step(const StepOptions& options) {
+  try {
+    need_gpu();
+  } catch (const Error& e) {
+    throw Error(e.what(), plan_summary(rank_config(), options.rank));
+  }
+  return {};
 }
 BenchReport bench_decode(const StepOptions& options) { return bench_step(options); }
 KernelReport bench_kernels(const StepOptions& options) {

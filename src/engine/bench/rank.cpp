@@ -22,15 +22,31 @@ ModelConfig rank_config() {
   return config;
 }
 
-EngramPlacement place_engram(const ModelConfig& config, const RankOptions& options, uint64_t free,
-                             const std::string& device, MemoryPlan& plan) {
+namespace {
+
+PlanOptions plan_options(const RankOptions& options) {
   PlanOptions o;
   o.ep = o.dp = kRanks;
-  o.device_memory = free;
   o.sequences = options.sequences * kRanks;
   o.context = options.context;
   o.step_rows = options.rows;
   o.engram = Placement::kDevice;
+  return o;
+}
+
+}  // namespace
+
+std::string plan_summary(const ModelConfig& config, const RankOptions& options) {
+  const MemoryPlan plan = plan_memory(config, plan_options(options));
+  return "one rank takes " + size_text(plan.total) + " of its memory: weights " + size_text(plan.weight_bytes) +
+         ", sequences " + size_text(plan.state_bytes) + ", workspaces " + size_text(plan.workspace_bytes) +
+         ", reserve " + size_text(plan.options.reserve) + "; nothing has been made";
+}
+
+EngramPlacement place_engram(const ModelConfig& config, const RankOptions& options, uint64_t free,
+                             const std::string& device, MemoryPlan& plan) {
+  PlanOptions o = plan_options(options);
+  o.device_memory = free;
   plan = plan_memory(config, o);
   const auto row_bytes = static_cast<uint64_t>(config.engram_head_dim + config.engram_head_dim / 32);
   std::vector<int64_t> share;
@@ -188,12 +204,25 @@ void fill_state(Rank& rank) {
 
 }  // namespace
 
+namespace {
+
+// find_cuda_device's error with the plan behind it.
+CudaDevice find_device(const ModelConfig& config, const RankOptions& options) {
+  try {
+    return find_cuda_device(0);
+  } catch (const Error& e) {
+    throw Error(e.what(), plan_summary(config, options));
+  }
+}
+
+}  // namespace
+
 Rank make_rank(const RankOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const ModelConfig config = rank_config();
   Rank rank;
   rank.options = options;
-  const CudaDevice device = find_cuda_device(0);
+  const CudaDevice device = find_device(config, options);
   rank.device = device.name;
   rank.device_total = static_cast<uint64_t>(device.total);
   rank.device_free = static_cast<uint64_t>(device.free);

@@ -38,6 +38,9 @@ ModelConfig rank_config();
 EngramPlacement place_engram(const ModelConfig& config, const RankOptions& options, uint64_t free,
                              const std::string& device, MemoryPlan& plan);
 
+// One line: what a rank with its whole share of the tables needs, for the error of a machine that has no GPU for it.
+std::string plan_summary(const ModelConfig& config, const RankOptions& options);
+
 }  // namespace mdi::bench
 
 #ifdef MDI_WITH_CUDA
