@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# What `make run` does until a trained model is bundled: writes a tiny checkpoint with random weights and generates from
-# it. Usage: tools/demo.sh MDI
+# What `make run` does: shows the bundled model, lets it continue a text and answer questions.
+# Usage: tools/demo.sh MDI
 set -euo pipefail
 mdi=$1
-dir=build/demo/tiny
+model=models/small
 
-if [[ ! -f $dir/config.json ]]; then
-  mkdir -p build/demo
-  "$mdi" synth --preset tiny --seed 1 "$dir"
-fi
-"$mdi" inspect "$dir"
+"$mdi" inspect "$model" | sed -n '1,10p'
+say() { # title prompt tokens
+  echo
+  echo "-- $1"
+  "$mdi" generate --model "$model" --prompt "$2" --max-tokens "$3" --temperature 0.6 --top-p 0.9 --seed 3
+}
+say "It goes on with: Overview. SQLite is ..." $'<｜begin▁of▁sentence｜>Overview\n\nSQLite is' 96
+say "Hello!" "<｜begin▁of▁sentence｜><｜User｜>Hello!<｜Assistant｜></think>" 64
+say "What is a sailing ship?" "<｜begin▁of▁sentence｜><｜User｜>What is a sailing ship?<｜Assistant｜></think>" 64
 echo
-echo "The weights are random, so the tokens below mean nothing: what they show is that the whole path runs."
-"$mdi" generate --model "$dir" --prompt-ids 17,23,42,99,7 --max-tokens 48 --ignore-eos
+echo "Talk to it: $mdi chat --model $model --no-thinking    (it is very small: models/small/README.md says what to expect)"
