@@ -153,6 +153,8 @@ TEST(BenchCompare, CountsWhatIsOutside) {
   EXPECT_TRUE(compare_rows("x", 0, got, want, 4, {.ulps = 1}).passed);
   EXPECT_TRUE(compare_rows("x", 0, got, want, 4, {.row = 0.01}).passed);
   EXPECT_TRUE(compare_rows("x", 0, got, want, 4, {.share = 0.125}).passed);
+  EXPECT_TRUE(compare_rows("x", 0, got, want, 4, {.share = 0.125, .mean = 1e-3}).passed);  // 1/128 over 8 elements
+  EXPECT_FALSE(compare_rows("x", 0, got, want, 4, {.share = 0.125, .mean = 9e-4}).passed);
   const Checked c = compare_rows("x", 7, got, want, 4, {});
   EXPECT_EQ(c.wrong, 1);
   EXPECT_EQ(c.layer, 7);

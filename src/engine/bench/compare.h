@@ -9,8 +9,10 @@ namespace mdi::bench {
 
 // An element agrees when |got - want| <= ulps * (one bf16 rounding of want) + row * (RMS of want's row). `share` of the
 // elements may disagree: where an intermediate rounding falls on the other side of a tie, the codes behind it move.
+// `mean`, where it is set, bounds the mean difference in units of the row's RMS: what a wrong formula would exceed
+// everywhere.
 struct Tolerance {
-  double ulps = 0, row = 0, share = 0;
+  double ulps = 0, row = 0, share = 0, mean = 0;
 };
 
 struct Checked {

@@ -46,7 +46,7 @@ void Oracle::check(const StepView&, const AttentionInputArgs& a, const Run& run)
   host.window_rows = stored.data();
   cpu_->ops->attention_input(*cpu_, view_, host);
   compare("attention input qr", rows(static_cast<const bf16*>(a.qr), rank), qr, rank, {.ulps = 2, .row = 1e-4});
-  compare("attention input q", rows(static_cast<const bf16*>(a.q), width), q, a.head_dim, {.ulps = 2, .row = 2e-2});
+  compare("attention input q", rows(static_cast<const bf16*>(a.q), width), q, a.head_dim, kQuantised);
   compare("attention input window",
           window_values(rows(static_cast<const std::byte*>(a.window_rows), layout.bytes()), layout),
           window_values(stored, layout), a.head_dim, {.ulps = 16, .row = 1e-3});
@@ -193,7 +193,7 @@ void Oracle::check(const StepView&, const AttentionOutputArgs& a, const Run& run
   host.y = y.data();
   run();
   cpu_->ops->attention_output(*cpu_, view_, host);
-  compare("attention output y", rows(static_cast<const bf16*>(a.y), a.wo_b.n), y, a.wo_b.n, {.ulps = 2, .row = 2e-2});
+  compare("attention output y", rows(static_cast<const bf16*>(a.y), a.wo_b.n), y, a.wo_b.n, kQuantised);
 }
 
 }  // namespace mdi::bench
