@@ -4,10 +4,13 @@
 #include <cstdlib>
 #include <vector>
 
+#include "kernels/cuda/loading.h"
+
 namespace mdi {
 
 CudaContext::CudaContext(int device_index, int64_t workspace_bytes) : device(device_index) {
   synchronous = std::getenv("MDI_CUDA_SYNC") != nullptr;
+  cuda::load_kernels_at_start();
   MDI_CUDA(cudaSetDevice(device));
   MDI_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   MDI_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

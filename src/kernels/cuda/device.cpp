@@ -2,11 +2,13 @@
 #include <string>
 
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/loading.h"
 #include "kernels/gpu_device.h"
 
 namespace mdi {
 
 CudaDevice find_cuda_device(int device) {
+  cuda::load_kernels_at_start();
   GpuFacts facts;
   const cudaError_t status = cudaGetDeviceCount(&facts.count);
   if (status != cudaSuccess) {
