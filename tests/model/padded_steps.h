@@ -54,17 +54,32 @@ class TrackedAllocations {
   std::vector<std::pair<void*, int64_t>> sizes_;
 };
 
-inline void poison(Context& context, void* device, int64_t bytes) {
-  const std::vector<std::byte> ones(static_cast<size_t>(bytes), std::byte{0xFF});
-  context.ops->copy_in(context, device, ones.data(), bytes);
-}
+// Fills device memory with 0xFF: NaN in every format, -1 as an integer.
+class Poison {
+ public:
+  explicit Poison(Context& context) : context_(context), ones_(context, kBytes) {
+    const std::vector<std::byte> host(kBytes, std::byte{0xFF});
+    context.ops->copy_in(context, ones_.as<std::byte>(), host.data(), kBytes);
+  }
+  void fill(void* device, int64_t bytes) const {
+    for (int64_t at = 0; at < bytes; at += kBytes) {
+      context_.ops->copy(context_, static_cast<std::byte*>(device) + at, ones_.as<std::byte>(),
+                         std::min(kBytes, bytes - at));
+    }
+  }
+
+ private:
+  static constexpr int64_t kBytes = 8 << 20;
+  Context& context_;
+  DeviceBuffer ones_;
+};
 
 // A runner that pads every step: its last slot is the padding's, and the first block of that slot.
 class PaddedRunner {
  public:
   PaddedRunner(const Model& model, std::shared_ptr<Context> context, int sequences, int64_t length, int32_t rows,
                bool record)
-      : record_(record), slot_(sequences) {
+      : record_(record), slot_(sequences), poison_(*context) {
     const TrackedAllocations tracked(*context);
     runner_ = std::make_unique<Runner>(model, context, sequences + 1, length, rows);
     const DeviceBuffer* kept[] = {&runner_->buffers.tables, &runner_->state.blocks, &runner_->state.rings,
@@ -93,12 +108,12 @@ class PaddedRunner {
                          std::vector<int32_t> accepted, uint32_t seed) {
     Runner& r = *runner_;
     const Work* work = record_ ? &recorded_work(shape) : nullptr;
-    for (const auto& [at, bytes] : scratch_) poison(context(), at, bytes);
+    for (const auto& [at, bytes] : scratch_) poison_.fill(at, bytes);
     const RingView ring = r.state.ring(0);
-    poison(context(), ring.base + slot_ * ring.slot_stride, ring.slot_stride);
-    poison(context(), r.state.pending_of(0) + slot_ * r.state.pending_stride(),
-           r.state.pending_stride() * static_cast<int64_t>(sizeof(float)));
-    poison(context(), r.state.blocks.as<std::byte>() + block() * r.state.cache.block_bytes, r.state.cache.block_bytes);
+    poison_.fill(ring.base + slot_ * ring.slot_stride, ring.slot_stride);
+    poison_.fill(r.state.pending_of(0) + slot_ * r.state.pending_stride(),
+                 r.state.pending_stride() * static_cast<int64_t>(sizeof(float)));
+    poison_.fill(r.state.blocks.as<std::byte>() + block() * r.state.cache.block_bytes, r.state.cache.block_bytes);
 
     const Step step = make_step(r.model, r.state, sequences);
     Step padded;
@@ -148,6 +163,7 @@ class PaddedRunner {
 
   bool record_;
   int32_t slot_;
+  Poison poison_;
   std::unique_ptr<Runner> runner_;
   std::vector<std::pair<void*, int64_t>> scratch_;  // of the step: device memory and bytes
   std::map<std::vector<int32_t>, Work> recorded_;
