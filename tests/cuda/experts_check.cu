@@ -203,7 +203,7 @@ void time_parts(Harness& h, const DeviceWeight& w1, const DeviceWeight& w3, cons
       cuda::sort_expert_rows(context, index.data(), weight.data(), tokens, kTopk, 0, kCount, pass_rows);
     });
     h.time("time expert gather", text, {.bytes = local * kDim * 4},
-           [&](int) { cuda::gather_expert_rows(context, rows, 0, x.data(), kDim, gathered.data()); });
+           [&](int) { cuda::gather_expert_rows(context, rows, 0, x.data(), kDim, true, gathered.data()); });
     h.time("time expert combine", text, {.bytes = local * kDim * 2 + static_cast<double>(tokens) * kDim * 4}, [&](int) {
       cuda::combine_expert_rows(context, rows, 0, index.data(), tokens, gathered.data(), kDim, sum.data());
     });
@@ -212,6 +212,7 @@ void time_parts(Harness& h, const DeviceWeight& w1, const DeviceWeight& w3, cons
     for (const int width : widths) {
       cuda::GroupedProduct p;
       p.epilogue = cuda::Epilogue::kSwiglu;
+      p.x_words = p.y_words = true;
       p.x = gathered.data();
       p.x_rows = pass_rows;
       p.ldx = kDim;
@@ -230,6 +231,7 @@ void time_parts(Harness& h, const DeviceWeight& w1, const DeviceWeight& w3, cons
              {.bytes = 2 * codes * 0.53, .flops = 4 * local * kDim * kInter},
              [&](int) { cuda::grouped_product(context, p); });
       p.epilogue = cuda::Epilogue::kBF16;
+      p.y_words = false;
       p.x = inner.data();
       p.ldx = kInter;
       p.weight[0] = w2.weight;

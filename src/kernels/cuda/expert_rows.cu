@@ -8,6 +8,7 @@
 #include "kernels/cuda/expert_rows.h"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/weight_fragments.cuh"
+#include "kernels/cuda/word_order.cuh"
 
 namespace mdi::cuda {
 
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(kSortThreads)
 }
 
 // Four neighbouring lanes hold a block of 32.
+template <bool kWords>
 __global__ void __launch_bounds__(256)
     gather_kernel(ExpertRows rows, int64_t pass, const bf16* x, int64_t dim, bf16* out) {
   const int64_t total = rows.begin_of(pass)[rows.count];
@@ -85,7 +87,21 @@ __global__ void __launch_bounds__(256)
       if (c < chunks) v = *reinterpret_cast<const uint4*>(from + 8 * c);
       const uint32_t scale = scale_byte(group_max(magnitude_max(v), 4), kActFloor, kInverse448);
       v = {act_quantised(v.x, scale), act_quantised(v.y, scale), act_quantised(v.z, scale), act_quantised(v.w, scale)};
-      if (c < chunks) *reinterpret_cast<uint4*>(out + row * dim + 8 * c) = v;
+      if constexpr (kWords) v = exchange_words(word_pairs(v), static_cast<int>(threadIdx.x));
+      if (c < chunks) *reinterpret_cast<uint4*>(out + row * dim + 8 * (kWords ? exchanged_chunk(c) : c)) = v;
+    }
+  }
+}
+
+__global__ void __launch_bounds__(256)
+    word_order_kernel(const bf16* x, int64_t ldx, int64_t rows, int64_t dim, bf16* out) {
+  const int64_t chunks = dim / 8, padded = (chunks + 31) / 32 * 32;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    for (int64_t c = threadIdx.x; c < padded; c += blockDim.x) {
+      uint4 v{};
+      if (c < chunks) v = *reinterpret_cast<const uint4*>(x + row * ldx + 8 * c);
+      v = exchange_words(word_pairs(v), static_cast<int>(threadIdx.x));
+      if (c < chunks) *reinterpret_cast<uint4*>(out + row * dim + 8 * exchanged_chunk(c)) = v;
     }
   }
 }
@@ -164,10 +180,17 @@ ExpertRows sort_expert_rows(CudaContext& context, const int32_t* index, const fl
 }
 
 void gather_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pass, const bf16* x, int64_t dim,
-                        bf16* out) {
+                        bool words, bf16* out) {
   const int64_t blocks = std::min<int64_t>(rows.pass_rows, 8 * context.multiprocessors);
-  gather_kernel<<<static_cast<unsigned>(blocks), 256, 0, context.stream>>>(rows, pass, x, dim, out);
+  const auto kernel = words ? gather_kernel<true> : gather_kernel<false>;
+  kernel<<<static_cast<unsigned>(blocks), 256, 0, context.stream>>>(rows, pass, x, dim, out);
   MDI_CUDA_LAUNCHED(context, "gather of expert rows, dim " + std::to_string(dim));
+}
+
+void word_order_rows(CudaContext& context, const bf16* x, int64_t ldx, int64_t rows, int64_t dim, bf16* out) {
+  const int64_t blocks = std::min<int64_t>(rows, 8 * context.multiprocessors);
+  word_order_kernel<<<static_cast<unsigned>(blocks), 256, 0, context.stream>>>(x, ldx, rows, dim, out);
+  MDI_CUDA_LAUNCHED(context, "rows in word order, dim " + std::to_string(dim));
 }
 
 void combine_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pass, const int32_t* index,

@@ -30,9 +30,12 @@ struct ExpertRows {
 ExpertRows sort_expert_rows(CudaContext& context, const int32_t* index, const float* weight, int64_t tokens,
                             int32_t topk, int32_t first, int32_t count, int64_t pass_rows);
 
-// out [rows of the pass, dim] = act_quant_dequant of the rows' tokens. dim % 8 == 0.
+// out [rows of the pass, dim] = act_quant_dequant of the rows' tokens. dim % 8 == 0; words: in the order of
+// word_order.cuh, dim % 64 == 0.
 void gather_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pass, const bf16* x, int64_t dim,
-                        bf16* out);
+                        bool words, bf16* out);
+// out [rows, dim] = x in that order.
+void word_order_rows(CudaContext& context, const bf16* x, int64_t ldx, int64_t rows, int64_t dim, bf16* out);
 
 // sum[t] (pass 0: from zero) += y of the token's rows in this pass, by ascending expert. dim % 8 == 0.
 void combine_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pass, const int32_t* index,

@@ -55,7 +55,10 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
   bf16* const inner = context.workspace.take<bf16>(rows.pass_rows * inter, "inner rows of the experts");
   const int32_t all = args.experts_total > 0 ? args.experts_total : args.count;
 
+  const bool words = takes_words(e.w1, Epilogue::kSwiglu);
   GroupedProduct first;
+  first.x_words = words;
+  first.y_words = words && takes_words(e.w2, Epilogue::kBF16);
   first.epilogue = Epilogue::kSwiglu;
   first.x = gathered;
   first.x_rows = rows.pass_rows;
@@ -68,6 +71,8 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
   first.ldy = inter;
   first.limit = args.swiglu_limit;
   GroupedProduct second = first;
+  second.x_words = first.y_words;
+  second.y_words = false;
   second.epilogue = Epilogue::kBF16;
   second.x = inner;
   second.ldx = inter;
@@ -76,7 +81,7 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
   second.ldy = dim;
   for (int64_t pass = 0; pass < rows.passes; ++pass) {
     if (pass > 0) context.begin_part(OpPart::kDispatch);
-    gather_expert_rows(context, rows, pass, args.x, dim, gathered);
+    gather_expert_rows(context, rows, pass, args.x, dim, words, gathered);
     first.row_begin = second.row_begin = rows.begin_of(pass);
     first.row_weight = rows.row_weight + pass * rows.pass_rows;
     context.begin_part(OpPart::kExpertProducts);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/grouped.h"
 
 #include "core/error.h"
+#include "kernels/cuda/expert_rows.h"
 
 namespace mdi::cuda {
 
@@ -28,9 +29,21 @@ void grouped_product(CudaContext& context, const GroupedProduct& g) {
   if (g.x_rows == 0) return;
   const WeightKind kind = g.weight[0].kind;
   // A tile has one set of input columns.
-  const bool columns_fit = g.n_per_column_group % 128 == 0;
+  const bool columns_fit = g.n_per_column_group % (kind == WeightKind::kE2M1 ? 256 : 128) == 0;
   if (!columns_fit || !fits_tensor_copies(kind, g.epilogue, g.weight[0].n, g.weight[0].k)) {
+    if (g.x_words || g.y_words) throw Error("cuda product", "word order is for shapes that fit the tensor copies");
     plain_product(context, g);
+  } else if (kind == WeightKind::kE2M1 && !g.x_words) {
+    const WorkspaceScope scope(context);
+    const int64_t width =
+        g.n_per_column_group > 0 ? g.weight[0].n / g.n_per_column_group * g.weight[0].k : g.weight[0].k;
+    GroupedProduct ordered = g;
+    bf16* const x = context.workspace.take<bf16>(g.x_rows * width, "rows in word order");
+    word_order_rows(context, g.x, g.ldx, g.x_rows, width, x);
+    ordered.x = x;
+    ordered.ldx = width;
+    ordered.x_words = true;
+    grouped_product(context, ordered);
   } else if (kind == WeightKind::kE4M3) {
     switch (g.epilogue) {
       case Epilogue::kAdd:

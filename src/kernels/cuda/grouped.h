@@ -26,6 +26,7 @@ struct GroupedProduct {
   Epilogue epilogue = Epilogue::kBF16;
   const bf16* x = nullptr;  // [x_rows, column groups * k], row stride ldx
   int64_t x_rows = 0, ldx = 0;
+  bool x_words = false;    // kE2M1: the columns of x are in the order of word_order.cuh; else they are put into it
   LinearWeight weight[2];  // of the first group (n and k of one group); [1]: kSwiglu alone
   int32_t groups = 1;      // data and scales of the groups follow each other without a gap
   // Rows of group g: row_begin[g] .. row_begin[g + 1], on the device; null: the one group has all x_rows rows.
@@ -40,6 +41,7 @@ struct GroupedProduct {
   const float* sum = nullptr;         // kAdd [x_rows, n], row stride ldy
   const float* row_weight = nullptr;  // kSwiglu [x_rows], or null: 1
   float limit = 0;                    // kSwiglu
+  bool y_words = false;               // kSwiglu: y's columns in the order of word_order.cuh. n % 64 == 0
   const bf16* bias = nullptr;         // kVision [n], or null: 0
   const bf16* residual = nullptr;     // kVision [x_rows, n], row stride ldy, or null; may be y
   bool gelu = false;                  // kVision, not with a residual
@@ -51,6 +53,11 @@ bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k
 
 // x, weights and outputs 16-byte aligned, ldx and ldy multiples of 8 where fits_tensor_copies. At most 512 groups.
 void grouped_product(CudaContext& context, const GroupedProduct& product);
+
+// True when x_words makes a difference: the product would put x into word order itself (workspace: x_rows * row of x).
+inline bool takes_words(const LinearWeight& w, Epilogue epilogue) {
+  return w.kind == WeightKind::kE2M1 && fits_tensor_copies(w.kind, epilogue, w.n, w.k);
+}
 
 // The plain kernel alone (any shape, any kind), for kF32 weights and tiny models.
 void plain_product(CudaContext& context, const GroupedProduct& product);

@@ -6,20 +6,26 @@
 #include "kernels/cuda/grouped_tiles.cuh"
 #include "kernels/cuda/ptx.h"
 #include "kernels/cuda/weight_fragments.cuh"
+#include "kernels/cuda/word_order.cuh"
 
 namespace mdi::cuda {
 
 struct Writer {
   uint32_t staging;   // this warpgroup's
-  int thread, group;  // inside the warpgroup; 0 or 1: which warpgroup
+  int thread, group;  // inside the warpgroup; 0..3: which warpgroup
 };
 
 // Constant barrier numbers: with a computed one the compiler reserves all sixteen.
 __device__ inline void warpgroup_barrier(int group) {
-  if (group == 0) {
-    ptx::named_barrier(1, 128);
-  } else {
-    ptx::named_barrier(2, 128);
+  switch (group) {
+    case 0:
+      return ptx::named_barrier(1, 128);
+    case 1:
+      return ptx::named_barrier(2, 128);
+    case 2:
+      return ptx::named_barrier(3, 128);
+    default:
+      return ptx::named_barrier(4, 128);
   }
 }
 
@@ -96,8 +102,22 @@ __device__ inline void write_chunk(const GroupedParams& p, const GroupTile& tile
     uint4 v = ptx::load_16(buffer + static_cast<uint32_t>(token * 64 + ((chunk ^ (token >> 1 & 3)) << 4)));
     const uint32_t scale = scale_byte(group_max(magnitude_max(v), 4), kActFloor, kInverse448);
     v = {act_quantised(v.x, scale), act_quantised(v.y, scale), act_quantised(v.z, scale), act_quantised(v.w, scale)};
-    if (token0 + token < tile.rows && column < p.n) {
-      *reinterpret_cast<uint4*>(p.y + (tile.row + token0 + token) * p.ldy + column) = v;
+    bf16* const y = p.y + (tile.row + token0 + token) * p.ldy;
+    if (p.y_words) {
+      // Half of a block of 64: lanes c and c + 2 have neighbours of the new order, and each writes two of the four.
+      v = word_pairs(v);
+      const bool upper = chunk >= 2;
+      const uint32_t far0 = __shfl_xor_sync(0xFFFFFFFFu, upper ? v.x : v.z, 2);
+      const uint32_t far1 = __shfl_xor_sync(0xFFFFFFFFu, upper ? v.y : v.w, 2);
+      const uint2 first = upper ? uint2{far0, v.z} : uint2{v.x, far0};
+      const uint2 second = upper ? uint2{far1, v.w} : uint2{v.y, far1};
+      const int at = column / 64 * 64 + chunk % 2 * 32 + column % 64 / 32 * 4 + (upper ? 16 : 0);
+      if (token0 + token < tile.rows && column < p.n) {
+        *reinterpret_cast<uint2*>(y + at) = first;
+        *reinterpret_cast<uint2*>(y + at + 8) = second;
+      }
+    } else if (token0 + token < tile.rows && column < p.n) {
+      *reinterpret_cast<uint4*>(y + column) = v;
     }
   } else if constexpr (kEpilogue == Epilogue::kF32) {
 #pragma unroll

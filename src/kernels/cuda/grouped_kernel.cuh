@@ -3,18 +3,18 @@
 // Roles are swapped: weights are the M side of wgmma (64 rows a warpgroup), tokens the N side (16 to 256, a kernel for
 // each width: with several in one kernel the compiler serialises the products). So weights go from packed shared memory
 // to the A registers of the warpgroup that multiplies them, each code is read once, expanded once and never written
-// back, and a group's rows pad to any multiple of 16. One thread fills a ring of stages by tensor copies, one or two
-// warpgroups expand and multiply: the expansion of step s + 1 overlaps the products of step s (two sets of registers).
-// The ring runs on through the epilogue; counts of rows are read on the device.
+// back, and a group's rows pad to any multiple of 16. One thread fills a ring of stages by tensor copies, one to
+// four warpgroups expand and multiply: the expansion of step s + 1 overlaps the products of step s (two sets of
+// registers). The ring runs on through the epilogue; counts of rows are read on the device.
 //
 // Limit of a 4096-row product: 2 m n k operations at 672 TFLOP/s (bf16, sustained). Reached: wo_b 98%, wo_a and engram
-// 95%, wq_b 93%, index wq_b 91%, wq_a 80% and wkv 68% (few tiles); experts 70% with 24.5k uniform rows, of which 13
+// 95%, wq_b 93%, index wq_b 91%, wq_a 80% and wkv 68% (few tiles); experts 75% with 24.5k uniform rows, of which 13
 // points are padding (tiles of 144 for 255 rows). A second machine gave 3% less.
-// Limit of decode: each weight read once. Reached at 256 tokens: experts 45% (1.9 TB/s), wq_b 50%, head (bf16) 96%. Not
-// latency: three or four blocks of one warpgroup instead of one of two gave 12 to 22% at 64 rows for most shapes and
-// cost wq_b and engram 11 to 17%. By the instruction count it is the expansion, three integer operations a pair of
-// weights at half rate (165 instructions a step, 280 clocks seen): a K order in which a thread owns whole words would
-// save one of them, fp8 products most of the others.
+// Limit of decode: each weight read once. Reached at 256 tokens: experts 59% (2.5 TB/s), wq_b 50%, head (bf16) 96%.
+// What made the experts faster (docs/journal/005): their columns in an order in which a thread owns whole words, so
+// that a pair of weights takes 2.5 integer operations at half rate instead of three; four warpgroups that share the
+// rows; and stages of four steps, because boxes of 32 bytes a row reach 86% of the memory's rate at best and whole
+// lines all of it. Without the expansion the copies take 62% of the time, so it is the expansion that is left.
 #pragma once
 
 #include "kernels/cuda/grouped_epilogue.cuh"
@@ -26,7 +26,7 @@
 namespace mdi::cuda {
 
 inline constexpr int kMaxStages = 24;
-inline constexpr int kStageColumns = 64;  // of K: one 128-byte row of x
+inline constexpr int kStepColumns = 64;  // of K: one 128-byte row of x
 inline constexpr int kMaxGroups = 512;
 inline constexpr int kSharedBytes = 227 * 1024;  // the most that a block of sm_90 may have
 
@@ -34,19 +34,24 @@ inline constexpr int kSharedBytes = 227 * 1024;  // the most that a block of sm_
 template <WeightKind kKind, int kTokens>
 struct BlockShape {
   static constexpr bool kNarrow = !FragmentOf<kKind>::kInShared && kTokens <= 64;
-  static constexpr int kConsumers = kNarrow ? 1 : 2;                    // warpgroups that multiply
-  static constexpr int kThreads = kNarrow ? 128 + 32 : 128 * 2 + 128;   // the last warp or warpgroup copies
-  static constexpr int kBlocks = !kNarrow ? 1 : kTokens <= 32 ? 4 : 3;  // a multiprocessor
-  static constexpr int kRows = 64 * kConsumers;                         // weight rows of a tile
+  // Warpgroups that multiply. Four share the rows of a narrow tile where those are as many bytes as the weights; apart
+  // from that, more blocks that wait for nobody are faster.
+  static constexpr int kConsumers = !kNarrow ? 2 : kKind == WeightKind::kE2M1 ? 4 : 1;
+  static constexpr int kThreads = 128 * kConsumers + (kNarrow ? 32 : 128);    // the last warp or warpgroup copies
+  static constexpr int kBlocks = kConsumers > 1 ? 1 : kTokens <= 32 ? 4 : 3;  // a multiprocessor
+  static constexpr int kRows = 64 * kConsumers;                               // weight rows of a tile
+  // Steps of a stage. Packed four bits a weight, a step's rows are 32 bytes: copies of whole lines of 128 are faster
+  // where weights are what is read.
+  static constexpr int kSteps = kNarrow && kKind == WeightKind::kE2M1 ? 4 : 1;
 };
 
 template <WeightKind kKind, Epilogue kEpilogue, int kTokens>
 struct SharedLayout {
   using Shape = BlockShape<kKind, kTokens>;
   static constexpr int kOutputs = kEpilogue == Epilogue::kSwiglu ? Shape::kRows / 2 : Shape::kRows;  // of a tile
-  static constexpr int kWeights = Shape::kRows * FragmentOf<kKind>::kRowBytes;
-  static constexpr int kX = kTokens * 128;
-  static constexpr int kStage = kX + kWeights;
+  static constexpr int kWeights = Shape::kRows * FragmentOf<kKind>::kRowBytes * Shape::kSteps;
+  static constexpr int kX = kTokens * 128;  // of a step
+  static constexpr int kStage = kX * Shape::kSteps + kWeights;
   // Of a warpgroup: two buffers of 32 tokens, or one when there is no more; fp32 rows are padded against bank
   // conflicts.
   static constexpr int kBuffer = 32 * (kEpilogue == Epilogue::kF32 ? 272 : 128);
@@ -55,7 +60,7 @@ struct SharedLayout {
   static constexpr int kRoom = (kSharedBytes + 1024) / Shape::kBlocks - 1024 - kFixed;
   static constexpr int kStages = kRoom / kStage < kMaxStages ? kRoom / kStage : kMaxStages;
   static constexpr int kTotal = kStages * kStage + kFixed;
-  static_assert(kStages >= 3 && kX % 1024 == 0 && kWeights % 1024 == 0);
+  static_assert(kStages >= 2 && kStages * Shape::kSteps >= 3 && kX % 1024 == 0 && kWeights % 1024 == 0);
 };
 
 // ---- the products of one tile ---------------------------------------------------------------------------------------
@@ -90,7 +95,7 @@ __device__ __forceinline__ void multiply_tile(
   };
 
   if constexpr (Fragment::kInShared) {
-    const int steps = (p.k + kStageColumns - 1) / kStageColumns;
+    const int steps = (p.k + kStepColumns - 1) / kStepColumns;
     for (int step = 0; step < steps; ++step) {
       ptx::barrier_wait(ring.full_barrier(), ring.parity);
       const uint64_t x = ptx::descriptor_128(ring.at());
@@ -110,13 +115,15 @@ __device__ __forceinline__ void multiply_tile(
     Fragment fragment(p.scale0, p.scale1, kEpilogue == Epilogue::kSwiglu, tile.group, tile.n0, p.n, p.k, writer.thread,
                       writer.group, Layout::Shape::kRows);
     uint32_t a[2][4][4];
-    for (int k0 = 0; k0 < p.k; k0 += 4 * kStageColumns) {
-      fragment.next_scales(k0 + 4 * kStageColumns < p.k);
+    for (int k0 = 0; k0 < p.k; k0 += 4 * kStepColumns) {
+      fragment.next_scales(k0 + 4 * kStepColumns < p.k);
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
-        ptx::barrier_wait(ring.full_barrier(), ring.parity);
-        fragment.expand(ring.at() + Layout::kX, s, a[s % 2]);
-        const uint64_t x = ptx::descriptor_128(ring.at());
+        constexpr int kSteps = Layout::Shape::kSteps;
+        const int inside = s % kSteps;
+        if (inside == 0) ptx::barrier_wait(ring.full_barrier(), ring.parity);
+        fragment.template expand<kSteps>(ring.at() + kSteps * Layout::kX, s, a[s % 2]);
+        const uint64_t x = ptx::descriptor_128(ring.at() + static_cast<uint32_t>(inside * Layout::kX));
         ptx::wgmma_fence();
 #pragma unroll
         for (int kk = 0; kk < 4; ++kk) {
@@ -124,9 +131,11 @@ __device__ __forceinline__ void multiply_tile(
         }
         ptx::wgmma_commit();
         ptx::wgmma_wait<1>();
-        release();
-        behind = ring.empty_barrier();
-        ring.advance();
+        if (inside == 0) release();
+        if (inside == kSteps - 1) {
+          behind = ring.empty_barrier();
+          ring.advance();
+        }
       }
     }
   }
@@ -162,14 +171,20 @@ __device__ __forceinline__ void produce(
     const GroupTile tile = list.at(index, group, Layout::kOutputs);
     const int x0 = p.n_per_column_group > 0 ? tile.n0 / p.n_per_column_group * p.k : 0;
     const int w_row = tile.group * p.n + tile.n0;
-    for (int k0 = 0; k0 < p.k; k0 += kStageColumns) {
+    constexpr int kSteps = Layout::Shape::kSteps;
+    for (int k0 = 0; k0 < p.k; k0 += kSteps * kStepColumns) {
       ptx::barrier_wait(ring.empty_barrier(), ring.parity);
       ptx::barrier_arrive_expect(ring.full_barrier(), Layout::kStage);
-      ptx::tensor_load(ring.at(), &p.x, x0 + k0, tile.row, ring.full_barrier());
       const int column = Fragment::column(k0);
-      ptx::tensor_load(ring.at() + Layout::kX, &p.w0, column, w_row, ring.full_barrier());
+      const uint32_t weights = ring.at() + kSteps * Layout::kX;
+      ptx::tensor_load(weights, &p.w0, column, w_row, ring.full_barrier());
       if constexpr (kEpilogue == Epilogue::kSwiglu) {
-        ptx::tensor_load(ring.at() + Layout::kX + Layout::kWeights / 2, &p.w1, column, w_row, ring.full_barrier());
+        ptx::tensor_load(weights + Layout::kWeights / 2, &p.w1, column, w_row, ring.full_barrier());
+      }
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        ptx::tensor_load(ring.at() + static_cast<uint32_t>(s * Layout::kX), &p.x, x0 + k0 + s * kStepColumns, tile.row,
+                         ring.full_barrier());
       }
       ring.advance();
     }

@@ -32,14 +32,15 @@ int64_t cost_of_width(const GroupedProduct& g, int multiprocessors) {
 }
 
 template <WeightKind kKind>
-CUtensorMap weight_map(const LinearWeight& w, int64_t groups, int box_rows) {
+CUtensorMap weight_map(const LinearWeight& w, int64_t groups, int box_rows, int steps) {
   const int64_t rows = groups * w.n;
   if constexpr (kKind == WeightKind::kBF16) {
-    return tensor_map(w.data, 2, rows, w.k, w.k * 2, box_rows, kStageColumns, BoxSwizzle::k128);
+    return tensor_map(w.data, 2, rows, w.k, w.k * 2, box_rows, kStepColumns, BoxSwizzle::k128);
   } else if constexpr (kKind == WeightKind::kE4M3) {
-    return tensor_map(w.data, 1, rows, w.k, w.k, box_rows, kStageColumns, BoxSwizzle::k64);
+    return tensor_map(w.data, 1, rows, w.k, w.k, box_rows, kStepColumns, BoxSwizzle::k64);
   } else {
-    return tensor_map(w.data, 1, rows, w.k / 2, w.k / 2, box_rows, kStageColumns / 2, BoxSwizzle::k32);
+    return tensor_map(w.data, 1, rows, w.k / 2, w.k / 2, box_rows, steps * kStepColumns / 2,
+                      steps == 1 ? BoxSwizzle::k32 : BoxSwizzle::k128);
   }
 }
 
@@ -49,11 +50,11 @@ void launch_width(CudaContext& context, const GroupedProduct& g) {
   const LinearWeight& w = g.weight[0];
   const int64_t column_groups = g.n_per_column_group > 0 ? w.n / g.n_per_column_group : 1;
   GroupedParams p{};
-  p.x = tensor_map(g.x, 2, g.x_rows, column_groups * w.k, g.ldx * 2, kTokens, kStageColumns, BoxSwizzle::k128);
-  p.w0 = weight_map<kKind>(w, g.groups, Layout::kOutputs);
+  p.x = tensor_map(g.x, 2, g.x_rows, column_groups * w.k, g.ldx * 2, kTokens, kStepColumns, BoxSwizzle::k128);
+  p.w0 = weight_map<kKind>(w, g.groups, Layout::kOutputs, Layout::Shape::kSteps);
   p.scale0 = w.scale;
   if constexpr (kEpilogue == Epilogue::kSwiglu) {
-    p.w1 = weight_map<kKind>(g.weight[1], g.groups, Layout::kOutputs);
+    p.w1 = weight_map<kKind>(g.weight[1], g.groups, Layout::kOutputs, Layout::Shape::kSteps);
     p.scale1 = g.weight[1].scale;
   }
   p.row_begin = g.row_begin;
@@ -64,6 +65,7 @@ void launch_width(CudaContext& context, const GroupedProduct& g) {
   p.bias = g.bias;
   p.residual = g.residual;
   p.gelu = g.gelu;
+  p.y_words = g.y_words;
   p.ldy = g.ldy;
   p.limit = g.limit;
   p.rows = static_cast<int32_t>(g.x_rows);

@@ -22,7 +22,7 @@ struct GroupedParams {
   int64_t ldy;
   float limit;
   int32_t rows, n, k, groups, row_tiles, n_per_column_group;
-  bool gelu;
+  bool gelu, y_words;
 };
 
 struct GroupTile {

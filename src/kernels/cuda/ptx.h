@@ -92,6 +92,11 @@ __device__ inline uint4 load_16(uint32_t shared) {
                : "memory");
   return v;
 }
+__device__ inline uint2 load_8(uint32_t shared) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(shared) : "memory");
+  return v;
+}
 __device__ inline void store_16(uint32_t shared, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");

@@ -97,7 +97,10 @@ struct FragmentOf<WeightKind::kE4M3> : ScaledRows {
     const uint32_t v = __byte_perm(low, high, select);
     return multiply_pairs((v >> 4 & 0x07F007F0u) | (v & 0x80008000u), multiplier);
   }
+  // Step s of the four that share a load of scales; a stage's rows hold kSteps of them.
+  template <int kSteps>
   __device__ void expand(uint32_t stage, int s, uint32_t (&a)[4][4]) const {
+    static_assert(kSteps == 1);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const auto at = stage + static_cast<uint32_t>(row[i]) * 64u;
@@ -119,33 +122,43 @@ struct FragmentOf<WeightKind::kE2M1> : ScaledRows {
   static constexpr int kRowBytes = 32;
   static constexpr float kUnfold = 0x1p24f;
   static constexpr int kBias = 126 - 24;
-  uint32_t select;  // byte q
+  uint32_t scale_shift;   // the thread's columns of a step lie in one of its two blocks
+  uint32_t half, inside;  // where they lie in a step's 32 bytes
 
   __device__ static int column(int k0) { return k0 / 2; }
   __device__ FragmentOf(const e8m0* scale0, const e8m0* scale1, bool two_weights, int group, int n0, int n, int k,
                         int thread, int warpgroup, int stage_rows)
       : ScaledRows(scale0, scale1, two_weights, 1, group, n0, n, k, thread, warpgroup, stage_rows) {
-    select = 0x4440u | static_cast<uint32_t>(thread) % 4;
+    const uint32_t q = static_cast<uint32_t>(thread) % 4;
+    scale_shift = 8 * (q / 2);
+    half = q / 2;
+    inside = q % 2 * 8u;
   }
-  // Byte q of a word: two codes. Each multiplication is two shifts: the low code goes to the low half, the high code to
-  // the high half, once for the three bits of magnitude and once for the sign.
-  __device__ uint32_t pair(uint32_t word, uint32_t multiplier) const {
-    const uint32_t codes = __byte_perm(word, 0, select);
-    return multiply_pairs((codes * 0x00040040u & 0x01C001C0u) | (codes * 0x01001000u & 0x80008000u), multiplier);
+  // The pair of codes at bits kAt and kAt + 16: their magnitudes to the top of the mantissas, their signs to the top.
+  template <int kAt>
+  __device__ static uint32_t pair(uint32_t word, uint32_t multiplier) {
+    const uint32_t magnitude = kAt <= 6 ? word << (6 - kAt) : word >> (kAt - 6);
+    return multiply_pairs((magnitude & 0x01C001C0u) | (word << (12 - kAt) & 0x80008000u), multiplier);
   }
+  // x in the order of word_order.cuh.
+  template <int kSteps>
   __device__ void expand(uint32_t stage, int s, uint32_t (&a)[4][4]) const {
+    static_assert(kSteps == 1 || kSteps == 4);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const auto at = stage + static_cast<uint32_t>(row[i]) * 32u;
-      const auto swizzle = static_cast<uint32_t>(row[i]) >> 2 & 1u;
+      const auto r = static_cast<uint32_t>(row[i]);
+      const auto swizzle = kSteps == 1 ? r >> 2 & 1u : r & 7u;
+      const auto chunk = (static_cast<uint32_t>(2 * (s % kSteps)) + half) ^ swizzle;
+      const uint2 v = ptx::load_8(stage + r * (32u * kSteps) + (chunk << 4) + inside);
+      const uint32_t scales = (s < 2 ? now[i].x : now[i].y) >> (scale_shift + 16 * (s % 2)) & 255u;
+      const uint32_t m = min(scales + kBias, 255u) * 0x00800080u;
 #pragma unroll
-      for (uint32_t c = 0; c < 2; ++c) {
-        const uint4 v = ptx::load_16(at + ((c ^ swizzle) << 4));
-        const uint32_t m = multiplier<kBias>(i, 2 * s + static_cast<int>(c));
-        a[2 * c][i] = pair(v.x, m);
-        a[2 * c][2 + i] = pair(v.y, m);
-        a[2 * c + 1][i] = pair(v.z, m);
-        a[2 * c + 1][2 + i] = pair(v.w, m);
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t word = h == 0 ? v.x : v.y;
+        a[2 * h][i] = pair<0>(word, m);
+        a[2 * h][2 + i] = pair<4>(word, m);
+        a[2 * h + 1][i] = pair<8>(word, m);
+        a[2 * h + 1][2 + i] = pair<12>(word, m);
       }
     }
   }
