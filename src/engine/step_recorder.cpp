@@ -31,7 +31,8 @@ std::vector<StepShape> recorded_shapes(int32_t sequences, int32_t block, int32_t
 }
 
 StepRecorder::StepRecorder(Context& context, const Model& model, StatePools& state, StepBuffers& buffers,
-                           std::vector<StepShape> shapes, int32_t block, int32_t padding_slot, int32_t padding_block)
+                           const std::vector<StepShape>& shapes, int32_t block, int32_t padding_slot,
+                           int32_t padding_block)
     : context_(context),
       model_(model),
       state_(state),

@@ -23,7 +23,7 @@ class StepRecorder {
   // Buffers have room for the shapes and a sequence more. The pools have a slot and a block, that of the padding, which
   // nobody else uses. A step's parts with more than `block` rows are left to forward().
   StepRecorder(Context& context, const Model& model, StatePools& state, StepBuffers& buffers,
-               std::vector<StepShape> shapes, int32_t block, int32_t padding_slot, int32_t padding_block);
+               const std::vector<StepShape>& shapes, int32_t block, int32_t padding_slot, int32_t padding_block);
   ~StepRecorder();
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
