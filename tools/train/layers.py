@@ -145,6 +145,21 @@ def candidate_mask(score, visible, ratio, blocks, size, exact):
     return top_mask(best, blocks, exact).repeat_interleave(size, -1)[..., :n]
 
 
+def online_weights(scores, at, i, selected, window):
+    """bf16 rounds a weight relative to the largest score up to its block of 64 keys: window slots first, then selected rows."""
+    slot = (at - (i - window + 1)).clamp(min=0)[None, :, None]  # [1, T, 1, 2 window]
+    if selected is not None:
+        slot = torch.cat((slot.expand(scores.shape[0], -1, -1, -1), window + selected.long().cumsum(-1)[:, :, None] - 1), -1)
+    block = slot // 64
+    weights, largest = torch.zeros_like(scores), torch.full_like(scores[..., :1], -1e30)
+    for b in range(int(block.max()) + 1):
+        inside = scores.masked_fill(block != b, float("-inf"))
+        new = torch.maximum(largest, inside.amax(-1, keepdim=True))
+        weights = weights * torch.exp(largest - new) + torch.exp(inside - new).to(torch.bfloat16).float()
+        largest = new
+    return weights
+
+
 def attend(q, kv, compressed, selected, sink, window, exact):
     """o [B, T, H, d] of queries over their window and the selected compressed rows (6.7), and the mean over the heads of
     the weight that each compressed row got [B, T, N] (None without rows). T is a multiple of the window."""
@@ -170,7 +185,7 @@ def attend(q, kv, compressed, selected, sink, window, exact):
     largest = scores.detach().amax(-1, keepdim=True)
     p = torch.exp(scores - largest)
     total = p.sum(-1, keepdim=True) + torch.exp(sink[:, None] - largest)
-    pb = p.to(torch.bfloat16).to(dtype)
+    pb = online_weights(scores, at, i, selected, window) if exact else p.to(torch.bfloat16)
     o = (pb[..., : 2 * window].reshape(b, chunks, window * heads, 2 * window) @ keys).reshape(b, t, heads, d)
     mass = None
     if compressed is not None:
