@@ -41,7 +41,7 @@ cuda: setup
 bench: build
 	@tools/bench.sh build/release
 
-# What travels to the GPU machine: unpack it there and run gpu/run.sh OUT.
+# What travels to the GPU machine beside the repository: unpack it there and, in the repository, run gpu/run.sh OUT.
 gpu-bundle: setup
 	@tools/gpu_bundle.sh
 

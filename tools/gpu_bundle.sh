@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what the GPU machine needs and packs it: the checks, mdi, the golden data and the report script. Everything is
-# linked statically but the C library. Usage: tools/gpu_bundle.sh [OUT.tar.xz] (build/gpu-bundle.tar.xz)
+# Builds what the GPU machine needs beside the repository, whose golden data it reads, and packs it: the checks, mdi and
+# the report script. Everything is linked statically but the C library. Usage: tools/gpu_bundle.sh [OUT.tar.xz] (build/gpu-bundle.tar.xz)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/gpu-bundle.tar.xz}
@@ -18,14 +18,13 @@ cmake --build "$build" --target mdi "${checks[@]}"
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-mkdir -p "$stage/gpu/bin" "$stage/gpu/data"
+mkdir -p "$stage/gpu/bin"
 strip -o "$stage/gpu/bin/mdi" "$build/mdi"
 for check in "${checks[@]}"; do strip -o "$stage/gpu/bin/$check" "$build/tests/$check"; done
 if foreign=$(readelf -d "$stage"/gpu/bin/* | grep NEEDED | grep -vE 'lib(c|m)\.so|ld-linux'); then
   echo "what travels needs libraries that the GPU machine may not have:" "$foreign" >&2
   exit 1
 fi
-cp -r tests/data/golden "$stage/gpu/data/golden"
 cp tools/gpu_report.sh "$stage/gpu/run.sh"
 commit=$(git rev-parse HEAD)
 git diff --quiet HEAD -- src tests CMakeLists.txt || commit+=", with changes"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs on the GPU machine, from the unpacked bundle: the golden folders, an image through both backends, every check and
-# the sanitizer over small shapes, several at once, then whole steps, what is said of a full card, and each area's own
-# timings; writes gpu-report.md as it goes and one log each. About 280 s: 80 s less with an empty MDI_REPORT_BENCH (no whole
-# steps); MDI_REPORT_SANITIZER names the areas for the sanitizer (default all), and after MDI_REPORT_SECONDS no further
-# area is timed. Exit 1 when anything failed.
+# Runs on the GPU machine, in the repository, from the unpacked bundle: the golden folders, an image through both
+# backends, every check and the sanitizer over small shapes, several at once, then whole steps, what is said of a full
+# card, and each area's own timings; writes gpu-report.md as it goes and one log each. About 280 s: 80 s less with an
+# empty MDI_REPORT_BENCH (no whole steps); MDI_REPORT_SANITIZER names the areas for the sanitizer (default all), and
+# after MDI_REPORT_SECONDS no further area is timed. Exit 1 when anything failed.
 # Usage: run.sh OUT [AREA...]   (areas: rows, stream, ...; default all)
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,7 +27,13 @@ sampler=$!
 scratch=$(mktemp -d)
 trap 'kill $sampler 2>/dev/null; rm -rf "$scratch"' EXIT
 mdi=$here/bin/mdi
-golden=$here/data/golden
+golden=$PWD/tests/data/golden
+[[ -d $golden ]] || golden=$here/data/golden
+if [[ ! -d $golden ]]; then
+  echo "expected tests/data/golden here (run this from the repository) or $golden, found neither" >&2
+  exit 2
+fi
+export MDI_GOLDEN=$golden
 
 {
   echo "# GPU report"
@@ -51,7 +57,7 @@ for device in cpu cuda; do
   {
     echo "mdi check golden --device $device"
     grep -E "^mdi:|backends\.|FAIL" "$out/golden-$device.log" | head -60
-    tail -1 "$out/golden-$device.log" | sed "s|$here/data/||"
+    tail -1 "$out/golden-$device.log" | sed "s|${golden%golden}||"
   } >>"$report"
   ((code == 0)) || failed=1
 done
