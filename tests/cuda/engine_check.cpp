@@ -139,11 +139,4 @@ int run(int argc, char** argv) {
 
 }  // namespace mdi::check
 
-int main(int argc, char** argv) {
-  try {
-    return mdi::check::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return mdi::check::guarded(mdi::check::run, argc, argv); }

@@ -170,4 +170,13 @@ int Harness::finish() {
   return failed_ == 0 ? 0 : 1;
 }
 
+int guarded(int (*run)(int argc, char** argv), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
+
 }  // namespace mdi::check

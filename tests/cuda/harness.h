@@ -2,11 +2,12 @@
 // they print. A check program is one area's main(): it runs every check, times kernels with --time, and ends with 1
 // when something failed.
 //
-//   int main(int argc, char** argv) {
+//   int run(int argc, char** argv) {
 //     mdi::check::Harness h("rows", argc, argv);
 //     if (h.wants("rms_norm")) { ... h.report("rms_norm", "T=3 n=64", compare(got, want, {...})); }
 //     return h.finish();
 //   }
+//   int main(int argc, char** argv) { return mdi::check::guarded(run, argc, argv); }
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,6 +22,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/sustained.h"
 
 namespace mdi::check {
 
@@ -189,8 +191,7 @@ Comparison compare_bits(const Mirror<T>& m, int64_t allowed = 0) {
 }
 
 // ---- the program ----------------------------------------------------------------------------------------------------
-// Sustained ceilings of one H200 (docs/journal): what a floor is counted with.
-inline constexpr double kHbmGBs = 4267, kBF16TFlops = 672, kFP8TFlops = 1286;
+using sustained::kBF16TFlops, sustained::kFP8TFlops, sustained::kHbmGBs;
 
 struct Work {
   double bytes = 0;  // device memory that must be read and written, once each
@@ -238,5 +239,8 @@ class Harness {
   std::unique_ptr<CudaContext> cuda_;
   std::unique_ptr<CpuContext> cpu_;
 };
+
+// A program's main: what run() returns, or 1 and one line for what it throws.
+int guarded(int (*run)(int argc, char** argv), int argc, char** argv);
 
 }  // namespace mdi::check

@@ -3,7 +3,7 @@
 // Counted is what any implementation of the model must do: operands once from memory (weights as stored, activations as
 // fp8 rows where a product quantises them, the residual stream once in and once out a sublayer), products at the rate
 // of the matrix units: fp8 where the model quantises, bf16 where it does not (attention, wo_a, gate, compressor, head).
-// The rates are those that the card sustains at its power limit (docs/gpu-report.md), not its data sheet's.
+// The rates are those of kernels/cuda/sustained.h.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 #include "checkpoint/config.h"
 #include "engine/bench/routing.h"
 #include "engine/bench/stages.h"
+#include "kernels/cuda/sustained.h"
 
 namespace mdi::bench {
 
-inline constexpr double kHbmGBs = 4267, kBF16TFlops = 672, kFP8TFlops = 1286;
+using sustained::kBF16TFlops, sustained::kFP8TFlops, sustained::kHbmGBs;
 
 struct Work {
   double bytes = 0, fp8 = 0, bf16 = 0;  // fp8 and bf16: operations, two a multiply-add

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <string>
 
+#include "kernels/cuda/graph.h"
+
 namespace mdi::bench {
 
 namespace {
@@ -57,33 +59,31 @@ class Stopwatch {
 // The step as one graph. Its arrays must be on the device already: copies are left out.
 class StepGraph {
  public:
-  StepGraph(Rank& rank, const Step& step, Timeline* timeline) {
+  StepGraph(Rank& rank, const Step& step, Timeline* timeline) : context_(*rank.context) {
     BenchContext& context = *rank.context;
     run_step(rank, step);
     MDI_CUDA(cudaStreamSynchronize(context.stream));
     context.copies = false;
     context.timeline = timeline;
-    cudaGraph_t graph = nullptr;
-    MDI_CUDA(cudaStreamBeginCapture(context.stream, cudaStreamCaptureModeThreadLocal));
-    if (timeline != nullptr) {
-      timeline->captured = true;
-      timeline->start(Stage::kOther);
-    }
-    run_step(rank, step);
-    if (timeline != nullptr) timeline->finish();
-    MDI_CUDA(cudaStreamEndCapture(context.stream, &graph));
+    recorded_ = cuda::record_graph(context, [&] {
+      if (timeline != nullptr) {
+        timeline->captured = true;
+        timeline->start(Stage::kOther);
+      }
+      run_step(rank, step);
+      if (timeline != nullptr) timeline->finish();
+    });
     context.copies = true;
     context.timeline = nullptr;
-    MDI_CUDA(cudaGraphInstantiate(&exec_, graph, 0));
-    cudaGraphDestroy(graph);
   }
-  ~StepGraph() { cudaGraphExecDestroy(exec_); }
+  ~StepGraph() { cuda::release_graph(context_, recorded_); }
   StepGraph(const StepGraph&) = delete;
   StepGraph& operator=(const StepGraph&) = delete;
-  void launch(cudaStream_t stream) const { MDI_CUDA(cudaGraphLaunch(exec_, stream)); }
+  void launch() const { cuda::launch_graph(context_, recorded_); }
 
  private:
-  cudaGraphExec_t exec_ = nullptr;
+  Context& context_;
+  void* recorded_ = nullptr;
 };
 
 }  // namespace
@@ -105,7 +105,7 @@ RunResult run_steps(Rank& rank, const Step& step, const StepOptions& options, bo
     return watch.ms([&] {
       const double start = now();
       if (graph) {
-        (marks ? *marked : *plain).launch(context.stream);
+        (marks ? *marked : *plain).launch();
       } else {
         context.timeline = marks ? &timeline : nullptr;
         if (marks) timeline.start(Stage::kOther);
