@@ -16,6 +16,7 @@ run: build
 	@tools/demo.sh build/release/mdi
 
 test: build
+	@tools/python.sh
 	@ctest --test-dir build/release --output-on-failure --parallel 2
 
 # The whole suite again, under AddressSanitizer and UBSan.
