@@ -23,8 +23,12 @@ const std::map<std::string, std::set<std::string>> kMayUse = {
     {"cache", {"core"}},
     {"engine", {"core", "checkpoint", "text", "vision", "kernels", "model", "cache"}},
     {"cluster", {"core", "kernels"}},
-    {"server", {"core", "checkpoint", "text", "vision", "kernels", "model", "cache", "engine"}},
-    {"cli", {"core", "checkpoint", "text", "vision", "kernels", "model", "cache", "engine", "cluster", "server"}},
+    {"grammar", {"core", "text"}},
+    {"http", {"core"}},
+    {"server", {"core", "checkpoint", "text", "vision", "kernels", "model", "cache", "engine", "grammar", "http"}},
+    {"cli",
+     {"core", "checkpoint", "text", "vision", "kernels", "model", "cache", "engine", "cluster", "grammar", "http",
+      "server"}},
 };
 
 // "room -> other" for an include of `text` that `room` may not make; empty when all are allowed.
