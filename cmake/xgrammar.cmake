@@ -1,0 +1,25 @@
+# XGrammar's C++ core as a static library: the matching of grammars against a vocabulary. Only what is needed of its
+# source package: no Python, no tvm-ffi. tools/get_xgrammar.sh fetches the sources.
+set(xgrammar_home ${CMAKE_SOURCE_DIR}/build/third_party/xgrammar-0.2.9)
+if(NOT EXISTS ${xgrammar_home}/stamp)
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/get_xgrammar.sh COMMAND_ERROR_IS_FATAL ANY)
+endif()
+
+file(GLOB xgrammar_sources ${xgrammar_home}/cpp/*.cc ${xgrammar_home}/cpp/support/*.cc
+  ${xgrammar_home}/cpp/converter_ext/*.cc)
+list(FILTER xgrammar_sources EXCLUDE REGEX "/cpp/testing\\.cc$")
+add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
+# Its public headers and those of its two header-only companions, none of them held to our warnings.
+target_include_directories(xgrammar SYSTEM PUBLIC ${xgrammar_home}/include ${xgrammar_home}/3rdparty/dlpack/include)
+target_include_directories(xgrammar SYSTEM PRIVATE ${xgrammar_home}/3rdparty/picojson)
+target_compile_definitions(xgrammar PRIVATE XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17 CXX_CLANG_TIDY "")
+# Optimised in every kind of build: a test under a sanitizer walks the whole vocabulary many times.
+target_compile_options(xgrammar PRIVATE -w -O2)
+target_link_libraries(xgrammar PUBLIC Threads::Threads)
+if(MDI_SANITIZE)
+  target_compile_options(xgrammar PRIVATE -fsanitize=${MDI_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+endif()
+if(MDI_FUZZ)
+  target_compile_options(xgrammar PRIVATE -fsanitize=fuzzer-no-link)
+endif()
