@@ -1,0 +1,154 @@
+// What all endpoints share: the engine, the tokenizer, the memory of answers, the grammar compiler, the workers, and
+// the way from a parsed request to parts of its answer.
+//
+// Four kinds of threads: the transport's, which must not be held up; workers, which parse, render, tokenise and
+// compile; the engine's; and one that turns the engine's events into answer parts and calls the endpoints back.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "grammar/grammar.h"
+#include "http/server.h"
+#include "server/answer.h"
+#include "server/api_error.h"
+#include "text/chat_message.h"
+#include "text/chat_render.h"
+#include "text/chat_replay.h"
+
+namespace mdi {
+
+class WorkerPool;
+class EventThread;
+
+struct ServiceOptions {
+  std::string model_name;                  // what clients call the model
+  int64_t created = 0;                     // Unix time of the model, for /v1/models
+  bool thinking = true;                    // reasoning where a request does not say
+  int effort = 75;                         // 1 to 100, where a request does not say
+  float temperature = 1.0f;                // where a request does not say
+  float top_p = 0.95f;                     // where a request does not say
+  int32_t max_tokens = 0;                  // where a request does not say; 0: what the context leaves
+  double timeout = 0;                      // seconds of a request, queue included; 0: none
+  int workers = 2;                         // threads
+  size_t max_jobs = 1024;                  // that wait for a worker; a single client may have half of them
+  size_t max_running_per_client = 0;       // generations of one client, waiting ones included; 0: no limit
+  bool separate_clients = false;           // clients with different keys share no prefixes
+  bool allow_remote_images = false;        // image URLs other than data: may be fetched
+  size_t memory_bytes = size_t{64} << 20;  // of answers, so that they come back as the same tokens
+  GrammarLimits grammar;
+};
+
+// One request to generate, as both APIs put it.
+struct Generation {
+  // The prompt: a conversation, or, where it has no messages, tokens.
+  std::vector<ChatMessage> messages;
+  bool thinking = true;
+  int effort = 75;
+  std::vector<int32_t> prompt;
+
+  SamplingParams sampling;
+  std::optional<int32_t> max_tokens;           // none: ServiceOptions::max_tokens
+  std::string max_tokens_name = "max_tokens";  // what the client calls it
+  int32_t n = 1;
+  std::optional<int32_t> logprobs;  // and this many of the most likely tokens
+  std::vector<std::string> stop;
+  bool ignore_eos = false;  // go on to max_tokens
+  GrammarSpec grammar;
+  std::string salt;    // prefixes are shared between equal ones only
+  std::string client;  // client_of() its HTTP request
+};
+
+// One part after the other, from the service's event thread; must not block. The part with `last` comes always, exactly
+// once, and may come before generate() has returned.
+using AnswerCallback = std::function<void(const AnswerPart& part)>;
+
+// From any thread, any number of times: the request's next part is its last one, and the engine stops within a step.
+using CancelGeneration = std::function<void()>;
+
+struct ServiceCounters {
+  int64_t jobs_waiting = 0, jobs_running = 0, jobs_done = 0, jobs_refused = 0;
+  int64_t generations = 0;  // running or waiting now
+  int64_t errors[10] = {};  // answers by ApiErrorKind
+  int64_t memory_bytes = 0;
+  GrammarCounters grammar;
+};
+
+class Service {
+ public:
+  // Context and model outlive the service, as the tokenizer does. Throws mdi::Error for options out of range, for a
+  // model without a tokenizer (null) or whose tokenizer lacks markers of the chat format, and what Engine throws.
+  // Starts its threads; the engine's only with start().
+  Service(Context& context, const Model& model, const Tokenizer* tokenizer, EngineOptions engine,
+          ServiceOptions options);
+  // Ends what still runs with Finish::kCancelled.
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  void start() { engine_->start(); }
+
+  // On a worker. Renders, tokenises, compiles the grammar, and submits. Throws ApiError: too long, the queue is full,
+  // not possible; then `answer` is never called.
+  CancelGeneration generate(Generation generation, AnswerCallback answer);
+
+  // The prompt of a conversation as it would be run. Throws ApiError.
+  EncodedChat encode(const std::vector<ChatMessage>& messages, bool thinking, int effort) const;
+
+  // Has `work` done by a worker and answers with `shape` of what it throws (ApiError; an mdi::Error is the client's
+  // fault, anything else the server's), or at once when too much is waiting. Work for a client that is gone is dropped.
+  void on_worker(HttpRequest request, std::shared_ptr<HttpReply> reply, ErrorShape shape,
+                 std::function<void(const HttpRequest&, const std::shared_ptr<HttpReply>&)> work);
+  // Answers with an error, and counts it.
+  void refuse(HttpReply& reply, const ApiError& error, ErrorShape shape);
+  void count(const ApiError& error);
+
+  // Throws ApiError(kNotFound, ..., code model_not_found) for another model's name.
+  void check_model(const std::string& name) const;
+
+  // From now on not ready, and generate() refuses.
+  void set_draining() { draining_ = true; }
+  bool draining() const { return draining_; }
+  // Why nothing can be served any more; empty: all is well.
+  std::string failure() const;
+
+  Engine& engine() { return *engine_; }
+  const Engine& engine() const { return *engine_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const Model& model() const { return model_; }
+  const ServiceOptions& options() const { return options_; }
+  // Names what answers depend on besides the request: model, numbers, drafts, replay.
+  const std::string& fingerprint() const { return fingerprint_; }
+  ServiceCounters counters() const;
+
+ private:
+  struct Job;
+  struct Clients;
+
+  Request make_request(Generation& generation, AnswerSettings& settings);
+
+  ServiceOptions options_;
+  const Model& model_;
+  const Tokenizer& tokenizer_;
+  std::string fingerprint_;
+  mutable ReplayMemory memory_;
+  std::unique_ptr<GrammarCompiler> grammar_;
+  std::unique_ptr<Clients> clients_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> errors_[10] = {};
+  // In the order in which they may end: workers first, then the engine, then its events.
+  std::unique_ptr<EventThread> events_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<WorkerPool> workers_;
+};
+
+// Whom a request belongs to: its key where it has one (hashed), else the host that it came from.
+std::string client_of(const HttpRequest& request);
+
+}  // namespace mdi
