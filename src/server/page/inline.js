@@ -99,10 +99,10 @@ function link(text, open, depth, kind) {
   return { end: end + 1, node: { kind, address, children } };
 }
 
-// The index of the bracket that closes text[open], at most 4,096 characters on, or -1.
+// The index of the bracket that closes text[open], at most 1,024 characters on, or -1.
 function closing(text, open, left, right) {
   let nested = 0;
-  const limit = Math.min(text.length, open + 4096);
+  const limit = Math.min(text.length, open + 1024);
   for (let i = open; i < limit; i += 1) {
     if (text[i] === '\\') i += 1;
     else if (text[i] === left) nested += 1;

@@ -105,7 +105,8 @@ function list(lines, i, depth) {
       } else if (!blank && !kItem.test(line) && !interrupts(lines, next)) inner.push(line.trimStart());
       else break;
     }
-    if (blank && next < lines.length && kItem.test(lines[next].text)) loose = true;
+    const after = blank && next < lines.length ? kItem.exec(lines[next].text) : null;
+    if (after && family(after[2]) === family(first[2])) loose = true;
     const task = /^\[([ xX])\][ \t]+/.exec(inner[0]);
     if (task) inner[0] = inner[0].slice(task[0].length);
     items.push({ checked: task ? task[1] !== ' ' : null, blocks: parseBlocks(inner.join('\n'), depth + 1) });
