@@ -212,6 +212,11 @@ EngineMetrics Engine::metrics() const {
   return metrics;
 }
 
+std::string Engine::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
 const PrefixHasher& Engine::hasher() const { return core_->cache().hasher; }
 
 }  // namespace mdi

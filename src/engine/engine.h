@@ -76,6 +76,8 @@ class Engine {
   void stop();  // ends the thread after its current step; requests stay
 
   EngineMetrics metrics() const;
+  // Why the engine takes no more requests: what a step has thrown. Empty: all is well.
+  std::string failure() const;
   const EngineOptions& options() const { return options_; }
   const PrefixHasher& hasher() const;  // for ImageIdentity::digest
 

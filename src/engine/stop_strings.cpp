@@ -19,6 +19,7 @@ std::string StopStrings::push(std::string_view text) {
     if (at == std::string::npos || at + stop.size() >= complete) continue;
     complete = at + stop.size();
     begin = at;
+    found_ = stop;
   }
   if (complete != std::string::npos) {
     stopped_ = true;

@@ -17,10 +17,11 @@ class StopStrings {
   // What was held back, when the generation ends without a stop.
   std::string finish();
   bool stopped() const { return stopped_; }
+  const std::string& found() const { return found_; }  // which one stopped it
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;
+  std::string held_, found_;
   bool stopped_ = false;
 };
 

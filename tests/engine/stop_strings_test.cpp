@@ -38,6 +38,7 @@ TEST(StopStrings, NothingAfterAStop) {
   StopStrings filter({"x"});
   EXPECT_EQ(filter.push("axb"), "a");
   EXPECT_TRUE(filter.stopped());
+  EXPECT_EQ(filter.found(), "x");
   EXPECT_EQ(filter.push("c"), "");
 }
 
