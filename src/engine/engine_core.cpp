@@ -38,6 +38,7 @@ EngineCore::EngineCore(Context& context, const Model& model, const Tokenizer* to
       runner_(context, model, runner_sizes(model, options)),
       cache_({.blocks = options.blocks, .slots = options.slots, .snapshots = options.snapshots}),
       draft_cost_(draft_prior()) {
+  if (model.config().has_vision) images_ = std::make_unique<ImageEncoder>(context, model);
   metrics_.proposed.resize(static_cast<size_t>(model.config().dspark_block_size));
   metrics_.accepted.resize(metrics_.proposed.size());
   update_gauges();
@@ -49,18 +50,18 @@ void EngineCore::take(std::vector<std::unique_ptr<Sequence>> arrived) {
   queued_ += static_cast<int64_t>(arrived.size());
   metrics_.submitted += static_cast<int64_t>(arrived.size());
   for (auto& s : arrived) {
-    const auto behind =
-        std::find_if(waiting_.rbegin(), waiting_.rend(), [&s](const auto& e) { return e->older_than(*s); });
-    waiting_.insert(behind.base(), std::move(s));
+    List& list = s->request().pictures.empty() ? waiting_ : encoding_;
+    insert_by_age(list, std::move(s));
   }
 }
 
 bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const RequestId> cancels) {
   take(std::move(arrived));
-  const bool anything = !running_.empty() || !waiting_.empty() || !cancels.empty();
+  const bool anything = !idle() || !cancels.empty();
   metrics_.step_started = now();
   end_due(cancels);
   sweep();
+  encode_next_image();
   if (options_.preempt_every > 0 && running_.size() > 1 && metrics_.steps % options_.preempt_every == 0) {
     preempt(*running_.back());
   }
@@ -78,7 +79,7 @@ void EngineCore::end_due(std::span<const RequestId> cancels) {
   for (RequestId id : std::exchange(callback_cancels_, {})) end_request(id, EndReason::kCancelled, "on_event threw");
   for (RequestId id : cancels) end_request(id, EndReason::kCancelled, {});
   const double time = now();
-  for (List* list : {&running_, &waiting_}) {
+  for (List* list : {&running_, &waiting_, &encoding_}) {
     for (size_t i = 0; i < list->size(); ++i) {
       Sequence& s = *(*list)[i];
       if (s.ended) continue;
@@ -302,7 +303,7 @@ void EngineCore::take_results(std::span<const float> logits) {
 
 void EngineCore::update_gauges() {
   metrics_.steps_recorded = runner_.recorded_steps();
-  metrics_.waiting = static_cast<int64_t>(waiting_.size());
+  metrics_.waiting = static_cast<int64_t>(waiting_.size() + encoding_.size());
   metrics_.running = static_cast<int64_t>(running_.size());
   metrics_.blocks_total = cache_.blocks.size();
   metrics_.blocks_free = cache_.blocks.free();

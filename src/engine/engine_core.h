@@ -10,6 +10,7 @@
 
 #include "engine/draft_policy.h"
 #include "engine/engine.h"
+#include "engine/engine_images.h"
 #include "engine/sampling.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -45,8 +46,12 @@ class EngineCore {
     bool sampled() const { return !sample_rows.empty(); }
   };
 
+  // engine_images.cpp: requests whose images are not encoded yet
+  static void insert_by_age(List& list, std::unique_ptr<Sequence> s);
+  void encode_next_image();
+
   // engine_core.cpp: the step
-  bool idle() const { return running_.empty() && waiting_.empty(); }
+  bool idle() const { return running_.empty() && waiting_.empty() && encoding_.empty(); }
   void end_due(std::span<const RequestId> cancels);
   void plan();
   SequenceView view_of(const Sequence& s, int32_t committed, int32_t known, bool running) const;
@@ -94,7 +99,9 @@ class EngineCore {
   bool drafting_ = false;  // in the step at hand
   double threshold_ = 0;   // of survival, in the step at hand
 
-  List running_, waiting_;  // oldest first
+  List running_, waiting_;                // oldest first
+  List encoding_;                         // those whose images are not all encoded yet; then they wait
+  std::unique_ptr<ImageEncoder> images_;  // where the model has a vision tower
   int64_t queued_ = 0;
 
   std::vector<Sequence*> order_, ahead_order_;     // what the views are of

@@ -105,7 +105,7 @@ void EngineCore::end(Sequence& s, EndReason reason, const std::string& error, Ev
 
 void EngineCore::end_request(RequestId id, EndReason reason, const std::string& error) {
   std::shared_ptr<RequestState> owner;
-  for (List* list : {&running_, &waiting_}) {
+  for (List* list : {&running_, &waiting_, &encoding_}) {
     for (const auto& s : *list) {
       if (s->owner->id != id || s->ended) continue;
       owner = s->owner;
@@ -145,7 +145,7 @@ void EngineCore::send(RequestState& owner, Event event) {
 
 void EngineCore::end_all(EndReason reason, const std::string& error) {
   std::vector<RequestId> ids;
-  for (List* list : {&running_, &waiting_}) {
+  for (List* list : {&running_, &waiting_, &encoding_}) {
     for (const auto& s : *list) ids.push_back(s->owner->id);
   }
   std::sort(ids.begin(), ids.end());
@@ -159,6 +159,7 @@ void EngineCore::sweep() {
   const auto ended = [](const std::unique_ptr<Sequence>& s) { return s->ended.has_value(); };
   std::erase_if(running_, ended);
   std::erase_if(waiting_, ended);
+  std::erase_if(encoding_, ended);
 }
 
 }  // namespace mdi

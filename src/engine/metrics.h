@@ -42,6 +42,9 @@ struct EngineMetrics {
   // Drafting: how often the proposal at each place of a block was verified, and how often accepted.
   std::vector<int64_t> proposed, accepted;
   int64_t draft_calls = 0, steps_drafts_off = 0;  // steps in which drafting would have been a loss
+  // Images
+  int64_t images_encoded = 0, images_kept = 0;  // by the vision tower; found among the latest rows
+  Histogram image_seconds;
   // Requests' times
   Histogram first_token_seconds, token_seconds;
 };

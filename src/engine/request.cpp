@@ -62,6 +62,18 @@ void check_identities(const Request& r) {
   }
 }
 
+void check_pictures(const Request& r, const ModelConfig& config) {
+  if (!config.has_vision) refuse("the model takes text only, found an image");
+  if (!r.images.rows.empty()) refuse("images: expected rows or pictures, found both");
+  if (r.images.dead.size() != r.prompt.size()) refuse("images: expected a flag for each token of the prompt");
+  check_range("pictures (one for each image identity)", static_cast<int64_t>(r.pictures.size()),
+              static_cast<int64_t>(r.image_identities.size()), static_cast<int64_t>(r.image_identities.size()));
+  for (size_t i = 0; i < r.pictures.size(); ++i) {
+    const int64_t tokens = r.pictures[i].grid.tokens();
+    check_range("tokens of a picture's span", r.image_identities[i].count, tokens, tokens);
+  }
+}
+
 }  // namespace
 
 void check_request(const Request& r, const RequestLimits& limits, const ModelConfig& config, bool has_tokenizer) {
@@ -92,7 +104,11 @@ void check_request(const Request& r, const RequestLimits& limits, const ModelCon
   for (const LogitBias& b : r.sampling.logit_bias)
     check_range("token of logit_bias", b.token, 0, config.vocab_size - 1);
   if (!r.images.rows.empty() && !config.has_vision) refuse("the model takes text only, found tokens of an image");
-  check_spans(r.images, size(r.prompt), config.dim, "request");
+  if (r.pictures.empty()) {
+    check_spans(r.images, size(r.prompt), config.dim, "request");
+  } else {
+    check_pictures(r, config);
+  }
   check_identities(r);
 }
 

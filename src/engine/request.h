@@ -62,7 +62,9 @@ struct Request {
   std::vector<int32_t> prompt;                       // at least one token
   ImageSpans images = {};                            // of the prompt
   std::vector<ImageIdentity> image_identities = {};  // what the prefix cache knows the images by, ascending
-  std::string salt = {};                             // prefixes are shared between requests of equal salt only
+  // Instead of images.rows: one for each identity, which the engine encodes, one a step, before it admits the request.
+  std::vector<PreparedImage> pictures = {};
+  std::string salt = {};  // prefixes are shared between requests of equal salt only
   SamplingParams sampling = {};
   int32_t max_tokens = 0;
   int32_t n = 1;                         // samples, which differ in their random numbers
