@@ -99,10 +99,14 @@ export function forkAt(conversation, id) {
   return fork;
 }
 
-// Two versions of one conversation, as two tabs leave them: every turn of both, the newer choice. `mine` wins a tie.
+const written = (node) => (node.content ?? '').length + (node.reasoning ?? '').length;
+
+// Two versions of one conversation, as two tabs leave them: every turn of both, the newer choice. `mine` wins a tie; of
+// an answer that one tab saw unfinished, the longer one stays.
 export function mergeConversations(mine, theirs) {
   if (!theirs) return mine;
   const nodes = { ...theirs.nodes, ...mine.nodes };
+  for (const [id, node] of Object.entries(theirs.nodes)) if (written(node) > written(nodes[id])) nodes[id] = node;
   const newer = theirs.updated > mine.updated ? theirs : mine;
   return { ...newer, nodes, selected: { ...(newer === mine ? theirs : mine).selected, ...newer.selected } };
 }
