@@ -116,6 +116,8 @@ struct HttpCounters {
 // Called on the I/O thread with a whole request; must not block or do heavy work. What it throws is answered with 500.
 using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)>;
 
+class Transport;  // transport.h
+
 class HttpServer {
  public:
   // Throws mdi::Error for an address that is not one.
@@ -141,8 +143,7 @@ class HttpServer {
   HttpCounters counters() const;
 
  private:
-  struct Core;
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<Transport> transport_;
 };
 
 // "OK" for 200; "" for a number that has no name here.
