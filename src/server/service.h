@@ -18,6 +18,7 @@
 #include "http/server.h"
 #include "server/answer.h"
 #include "server/api_error.h"
+#include "server/images.h"
 #include "text/chat_message.h"
 #include "text/chat_render.h"
 #include "text/chat_replay.h"
@@ -52,6 +53,7 @@ struct Generation {
   bool thinking = true;
   int effort = 75;
   std::vector<int32_t> prompt;
+  std::vector<RequestImage> images;  // of the messages, whose image parts hold their numbers
 
   SamplingParams sampling;
   std::optional<int32_t> max_tokens;           // none: ServiceOptions::max_tokens
@@ -126,6 +128,7 @@ class Service {
   // Names what answers depend on besides the request: model, numbers, drafts, replay.
   const std::string& fingerprint() const { return fingerprint_; }
   ServiceCounters counters() const;
+  ImageBudget& image_budget() const { return image_budget_; }
 
  private:
   struct Job;
@@ -138,6 +141,7 @@ class Service {
   const Tokenizer& tokenizer_;
   std::string fingerprint_;
   mutable ReplayMemory memory_;
+  mutable ImageBudget image_budget_{0};
   std::unique_ptr<GrammarCompiler> grammar_;
   std::unique_ptr<Clients> clients_;
   std::atomic<bool> draining_{false};
