@@ -1,0 +1,55 @@
+#include "server/anthropic/routes.h"
+
+#include <memory>
+#include <utility>
+
+#include "server/anthropic/errors.h"
+#include "server/anthropic/messages_answer.h"
+#include "server/anthropic/messages_request.h"
+#include "server/fields.h"
+#include "server/service.h"
+#include "server/wire.h"
+
+namespace mdi {
+
+namespace {
+
+using Signer = std::shared_ptr<const ThinkingSigner>;
+using Work = void (*)(Service&, const Signer&, const HttpRequest&, const std::shared_ptr<HttpReply>&);
+
+void messages(Service& service, const Signer& signer, const HttpRequest& http,
+              const std::shared_ptr<HttpReply>& reply) {
+  MessagesRequest request = parse_messages_request(parse_body(http.body), service, *signer);
+  request.generation.client = client_of(http);
+  AnswerCallback answer = messages_answer(service, *signer, reply, request);
+  reply->on_gone(service.generate(std::move(request.generation),
+                                  [signer, answer = std::move(answer)](const AnswerPart& part) { answer(part); }));
+}
+
+void count(Service& service, const Signer& signer, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
+  const MessagesRequest request = parse_count_request(parse_body(http.body), service, *signer);
+  const Generation& g = request.generation;
+  const EncodedChat encoded = service.encode(g.messages, g.thinking, g.effort);
+  OrderedJson out;
+  out["input_tokens"] = count_tokens(encoded, g.images);
+  reply->send(200, "application/json", json_text(out), messages_headers(request));
+}
+
+Route on_worker(Service& service, const Signer& signer, const char* path, Work work) {
+  return {"POST", path, [&service, signer, work](HttpRequest request, std::shared_ptr<HttpReply> reply) {
+            service.on_worker(std::move(request), std::move(reply), anthropic_error,
+                              [&service, signer, work](const HttpRequest& http, const std::shared_ptr<HttpReply>& to) {
+                                work(service, signer, http, to);
+                              });
+          }};
+}
+
+}  // namespace
+
+std::vector<Route> anthropic_routes(Service& service) {
+  const auto signer = std::make_shared<const ThinkingSigner>();
+  return {on_worker(service, signer, "/v1/messages", messages),
+          on_worker(service, signer, "/v1/messages/count_tokens", count)};
+}
+
+}  // namespace mdi
