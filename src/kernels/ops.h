@@ -24,6 +24,8 @@
 namespace mdi {
 
 struct Ops;
+struct SampleArgs;       // kernels/sample.h
+struct PlaceTokensArgs;  // likewise
 
 inline constexpr int kMaxDraftRows = 16;  // new rows a sequence of a draft block
 
@@ -464,6 +466,8 @@ struct Ops {
   void (*commit_ring)(Context&, const StepView&, const CommitRingArgs&);
   void (*commit_pending)(Context&, const StepView&, const CommitPendingArgs&);
   void (*commit_history)(Context&, const StepView&, const CommitHistoryArgs&);
+  void (*sample)(Context&, const SampleArgs&);
+  void (*place_tokens)(Context&, const PlaceTokensArgs&);
 
   // Null in a backend that does not run the vision tower.
   void (*vision_linear)(Context&, const VisionLinearArgs&);
@@ -479,6 +483,18 @@ struct Ops {
   void* (*record)(Context&, const std::function<void()>& work) = nullptr;
   void (*run_recorded)(Context&, void* recorded) = nullptr;  // in the order of the context's other work
   void (*release_recorded)(Context&, void* recorded) = nullptr;
+
+  // Begins a shared_expert that follows with the same x and weights, after other operations that leave x alone: what
+  // does not need `sum` may run beside them. Null in a backend that runs one thing at a time.
+  void (*begin_shared_expert)(Context&, const StepView&, const SharedExpertArgs&) = nullptr;
+
+  // A mark notes a place in the order of the context's work; wait_mark returns when all that was asked for before
+  // set_mark is done, and what was asked for later may still run. One that was never set is never waited for. Null in a
+  // backend whose operations are done when they return.
+  void* (*make_mark)(Context&) = nullptr;
+  void (*set_mark)(Context&, void* mark) = nullptr;
+  void (*wait_mark)(Context&, void* mark) = nullptr;
+  void (*release_mark)(Context&, void* mark) = nullptr;
 };
 
 }  // namespace mdi

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/cpu/stages.h"
 
 namespace mdi {
@@ -66,6 +67,8 @@ constexpr Ops kOps = {
     .commit_ring = cpu::commit_ring,
     .commit_pending = cpu::commit_pending,
     .commit_history = cpu::commit_history,
+    .sample = cpu::sample,
+    .place_tokens = cpu::place_tokens,
     .vision_linear = cpu::vision_linear,
     .vision_norm = cpu::vision_norm,
     .vision_attention = cpu::vision_attention,

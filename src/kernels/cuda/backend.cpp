@@ -75,6 +75,22 @@ void copy(Context& base, void* to, const void* from, int64_t bytes) {
   MDI_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda::cuda(base).stream));
 }
 
+void* make_mark(Context&) {
+  cudaEvent_t event = nullptr;
+  MDI_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+
+void set_mark(Context& base, void* mark) {
+  MDI_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(mark), cuda::cuda(base).stream));
+}
+
+void wait_mark(Context&, void* mark) { MDI_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(mark))); }
+
+void release_mark(Context&, void* mark) {
+  if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+}
+
 constexpr Ops kOps = {
     .name = "cuda",
     .allocate = allocate,
@@ -106,6 +122,8 @@ constexpr Ops kOps = {
     .commit_ring = cuda::commit_ring,
     .commit_pending = cuda::commit_pending,
     .commit_history = cuda::commit_history,
+    .sample = cuda::sample,
+    .place_tokens = cuda::place_tokens,
     .vision_linear = cuda::vision_linear,
     .vision_norm = cuda::vision_norm,
     .vision_attention = cuda::vision_attention,
@@ -114,6 +132,11 @@ constexpr Ops kOps = {
     .record = cuda::record_graph,
     .run_recorded = cuda::launch_graph,
     .release_recorded = cuda::release_graph,
+    .begin_shared_expert = cuda::begin_shared_expert,
+    .make_mark = make_mark,
+    .set_mark = set_mark,
+    .wait_mark = wait_mark,
+    .release_mark = release_mark,
 };
 
 }  // namespace

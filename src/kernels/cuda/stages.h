@@ -18,6 +18,7 @@ void attention_output(Context&, const StepView&, const AttentionOutputArgs&);
 void route(Context&, const StepView&, const RouteArgs&);
 void routed_experts(Context&, const StepView&, const RoutedExpertsArgs&);
 void shared_expert(Context&, const StepView&, const SharedExpertArgs&);
+void begin_shared_expert(Context&, const StepView&, const SharedExpertArgs&);
 void mean_copies(Context&, const StepView&, const MeanCopiesArgs&);
 void head(Context&, const StepView&, const HeadArgs&);
 void linear_norm(Context&, const StepView&, const LinearNormArgs&);
@@ -27,6 +28,8 @@ void keep_rows(Context&, const KeepRowsArgs&);
 void commit_ring(Context&, const StepView&, const CommitRingArgs&);
 void commit_pending(Context&, const StepView&, const CommitPendingArgs&);
 void commit_history(Context&, const StepView&, const CommitHistoryArgs&);
+void sample(Context&, const SampleArgs&);
+void place_tokens(Context&, const PlaceTokensArgs&);
 
 void vision_linear(Context&, const VisionLinearArgs&);
 void vision_norm(Context&, const VisionNormArgs&);
