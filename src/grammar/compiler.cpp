@@ -1,0 +1,254 @@
+// Compiling off the step loop: limits, a bounded cache, one compilation for requests that want the same.
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "grammar/compiled_grammar.h"
+#include "grammar/grammar.h"
+#include "grammar/tool_rules.h"
+#include "text/chat_render.h"
+
+namespace mdi {
+namespace {
+
+using Grammar = std::shared_ptr<const CompiledGrammar>;
+using Clock = std::chrono::steady_clock;
+
+void append(std::string& key, std::string_view part) {
+  key += std::to_string(part.size()) + ":";
+  key += part;
+}
+
+// Everything that the grammar depends on.
+std::string key_of(const GrammarSpec& spec) {
+  std::string key = std::to_string(static_cast<int>(spec.kind)) + "," +
+                    std::to_string(static_cast<int>(spec.tool_choice)) + (spec.strict ? "s" : "-") +
+                    (spec.parallel ? "p" : "-");
+  append(key, spec.schema);
+  append(key, spec.pattern);
+  append(key, spec.tool_name);
+  key += std::to_string(spec.choices.size());
+  for (const std::string& choice : spec.choices) append(key, choice);
+  for (const GrammarTool& tool : spec.tools) {
+    append(key, tool.name);
+    append(key, tool.strict ? tool.parameters : "");  // otherwise it says nothing
+    key += tool.strict ? "s" : "-";
+  }
+  return key;
+}
+
+std::vector<std::string> token_bytes(const Tokenizer& tokenizer) {
+  std::vector<std::string> bytes(static_cast<size_t>(tokenizer.size()));
+  for (int32_t id = 0; id < tokenizer.size(); ++id) {
+    const std::string_view text = tokenizer.bytes(id);
+    if (tokenizer.marker(text) != id) bytes[static_cast<size_t>(id)] = text;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool constrains(const GrammarSpec& spec) {
+  return spec.kind != GrammarSpec::Kind::kNone || spec.tool_choice != GrammarSpec::ToolChoice::kFree;
+}
+
+struct GrammarCompiler::State {
+  // One compilation; those who want the same wait for it.
+  struct Job {
+    std::string key;
+    std::thread thread;
+    bool done = false, late = false;  // late: given up by those who waited
+    Grammar grammar;
+    std::string where, problem;
+  };
+  struct Kept {
+    std::string key;
+    Grammar grammar;
+    size_t bytes;
+  };
+
+  State(const Tokenizer& tokenizer, int64_t vocab_size, int32_t eos_id, GrammarLimits l)
+      : limits(l),
+        tokens(tokenizer.size()),
+        vocab(vocab_size),
+        eos(eos_id),
+        think_end(tokenizer.marker(marker::kThinkEnd).value_or(-1)),
+        dsml(tokenizer.marker(marker::kDsml).value_or(-1)),
+        vocabulary(token_bytes(tokenizer), vocab_size, eos_id) {}
+
+  Grammar find(const std::string& key) {
+    const auto at = index.find(key);
+    if (at == index.end()) return nullptr;
+    kept.splice(kept.begin(), kept, at->second);
+    ++counters.hits;
+    return at->second->grammar;
+  }
+
+  void keep(const std::string& key, const Grammar& grammar) {
+    kept.push_front({key, grammar, 0});
+    index[key] = kept.begin();
+    trim();
+  }
+
+  // Masks are worked out in use, so what a grammar takes is asked again.
+  void trim() {
+    bytes = 0;
+    for (auto at = kept.begin(); at != kept.end();) {
+      at->bytes = at->grammar->bytes() + at->key.size();
+      if (bytes + at->bytes > limits.max_cache_bytes) {
+        index.erase(at->key);
+        at = kept.erase(at);
+      } else {
+        bytes += at->bytes;
+        ++at;
+      }
+    }
+  }
+
+  // Threads that have ended. Called with the lock held.
+  void reap() {
+    for (auto at = jobs.begin(); at != jobs.end();) {
+      if (!(*at)->done) {
+        ++at;
+        continue;
+      }
+      (*at)->thread.join();
+      at = jobs.erase(at);
+    }
+  }
+
+  std::shared_ptr<Job> running(const std::string& key) {
+    for (const auto& job : jobs) {
+      if (!job->done && job->key == key) return job;
+    }
+    return nullptr;
+  }
+
+  int64_t stuck() const {
+    int64_t count = 0;
+    for (const auto& job : jobs) count += job->late && !job->done ? 1 : 0;
+    return count;
+  }
+
+  void run(const std::shared_ptr<Job>& job, const std::string& ebnf) {
+    Grammar grammar;
+    std::string problem;
+    try {
+      grammar = std::make_shared<const CompiledGrammar>(vocabulary, ebnf, tokens, vocab, eos, think_end);
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+    const std::lock_guard lock(mutex);
+    job->grammar = grammar;
+    job->problem = problem;
+    job->done = true;
+    if (grammar) keep(job->key, grammar);
+    ended.notify_all();
+  }
+
+  const GrammarLimits limits;
+  const int64_t tokens, vocab;
+  const int32_t eos, think_end, dsml;
+  const MatcherVocabulary vocabulary;
+
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::list<std::shared_ptr<Job>> jobs;
+  std::list<Kept> kept;  // the most recently used first
+  std::unordered_map<std::string, std::list<Kept>::iterator> index;
+  size_t bytes = 0;
+  GrammarCounters counters;
+};
+
+GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab, int32_t eos, GrammarLimits limits) {
+  if (vocab < tokenizer.size() || vocab > INT32_MAX) {
+    throw Error("grammar", "expected a vocabulary of at least the tokenizer's " + std::to_string(tokenizer.size()) +
+                               " tokens, found " + std::to_string(vocab));
+  }
+  if (eos < 0 || eos >= tokenizer.size()) throw Error("grammar", "the tokenizer has no end-of-sentence token");
+  state_ = std::make_shared<State>(tokenizer, vocab, eos, limits);
+}
+
+GrammarCompiler::~GrammarCompiler() {
+  std::unique_lock lock(state_->mutex);
+  state_->ended.wait(lock, [this] {
+    state_->reap();
+    return state_->jobs.empty();
+  });
+}
+
+std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpec& spec) {
+  State& state = *state_;
+  const auto refuse = [&state](const Error& error) {
+    const std::lock_guard lock(state.mutex);
+    ++state.counters.refused;
+    throw error;
+  };
+  const std::string key = key_of(spec);
+  if (key.size() > state.limits.max_bytes) {
+    refuse(Error("grammar", "schemas, patterns and choices: expected at most " +
+                                std::to_string(state.limits.max_bytes) + " bytes together, found " +
+                                std::to_string(key.size())));
+  }
+  if (spec.tools.size() > static_cast<size_t>(state.limits.max_tools)) {
+    refuse(Error("tools", "expected at most " + std::to_string(state.limits.max_tools) + " tools, found " +
+                              std::to_string(spec.tools.size())));
+  }
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(state.limits.max_compile_seconds));
+  {
+    const std::lock_guard lock(state.mutex);
+    if (Grammar found = state.find(key)) return found;
+  }
+  AnswerGrammar answer;
+  try {
+    answer = answer_grammar(spec, state.dsml, state.limits);
+  } catch (const Error& error) {
+    refuse(error);
+  }
+
+  std::unique_lock lock(state.mutex);
+  state.reap();
+  if (Grammar found = state.find(key)) return found;
+  std::shared_ptr<State::Job> job = state.running(key);
+  if (!job) {
+    // While one is stuck, only small ones may start: a core is taken already.
+    if (state.stuck() >= state.limits.max_stuck && answer.cost > state.limits.max_cost / 20) {
+      ++state.counters.refused;
+      throw Error("grammar", "too large to be compiled while another one takes too long: try again later");
+    }
+    job = std::make_shared<State::Job>();
+    job->key = key;
+    ++state.counters.compiled;
+    state.jobs.push_back(job);
+    job->thread = std::thread([shared = state_, job, ebnf = std::move(answer.ebnf)] { shared->run(job, ebnf); });
+  }
+  if (!state.ended.wait_until(lock, deadline, [&] { return job->done; })) {
+    job->late = true;
+    ++state.counters.refused;
+    throw Error("grammar", "compiling takes longer than " +
+                               std::to_string(state.limits.max_compile_seconds).substr(0, 4) +
+                               " seconds: simplify the schema or the pattern");
+  }
+  if (!job->grammar) {
+    ++state.counters.refused;
+    throw Error("grammar", "cannot be compiled: " + job->problem);
+  }
+  return job->grammar;
+}
+
+GrammarCounters GrammarCompiler::counters() const {
+  const std::lock_guard lock(state_->mutex);
+  GrammarCounters counters = state_->counters;
+  state_->trim();
+  counters.cached = static_cast<int64_t>(state_->kept.size());
+  counters.cached_bytes = static_cast<int64_t>(state_->bytes);
+  counters.stuck = state_->stuck();
+  return counters;
+}
+
+}  // namespace mdi

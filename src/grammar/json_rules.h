@@ -1,0 +1,74 @@
+// JSON as a grammar: values of any kind, strings, numbers, and how characters are written inside of a string.
+//
+// What matches is JSON that any reader takes: no control characters in strings, no half surrogate pairs, numbers of at
+// most 18 digits before and behind the point and a two-digit exponent. White space between tokens is none, one space,
+// or a new line with up to 40 spaces or tabs, so that a model cannot go on with it for ever.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "grammar/pattern.h"
+#include "grammar/rules.h"
+#include "text/ordered_json.h"
+
+namespace mdi {
+
+class JsonRules {
+ public:
+  using Expr = GrammarRules::Expr;
+  using Rule = GrammarRules::Rule;
+
+  explicit JsonRules(GrammarRules& rules) : rules_(rules) {}
+
+  // Each is a reference to a rule that is made when first asked for.
+  Expr value();
+  Expr object();
+  Expr array();
+  Expr string();
+  Expr number();
+  Expr integer();
+  Expr boolean();
+  Expr null();
+  Expr blank();
+  Expr character();  // any one character inside of a string, escaped or not
+
+  // `text` in quotes, as a value that is always the same is written.
+  Expr literal(const OrderedJson& value);
+  Expr quoted(Expr inside);
+  // "name" : value
+  Expr member(Expr key, Expr value);
+  // [ ] with min to max items (kNoLimit).
+  Expr items(Expr item, int64_t min, int64_t max);
+  // , between things
+  Expr comma();
+
+  // Characters of a JSON string: those that need an escape are written with the short one; \u escapes stand for any
+  // character only where any may come.
+  const Pattern::Alphabet& alphabet();
+
+ private:
+  class StringAlphabet : public Pattern::Alphabet {
+   public:
+    explicit StringAlphabet(JsonRules& json) : json_(json) {}
+    Expr one_of(GrammarRules& rules, const CodePoints& set) const override;
+
+   private:
+    JsonRules& json_;
+  };
+
+  template <typename Make>
+  Expr once(std::optional<Rule>& slot, const char* name, Make make);
+
+  GrammarRules& rules_;
+  StringAlphabet alphabet_{*this};
+  std::optional<Rule> value_, object_, array_, string_, number_, integer_, boolean_, blank_, character_, comma_;
+};
+
+// Characters as they are.
+class PlainAlphabet : public Pattern::Alphabet {
+ public:
+  GrammarRules::Expr one_of(GrammarRules& rules, const CodePoints& set) const override { return rules.one_of(set); }
+};
+
+}  // namespace mdi

@@ -1,0 +1,116 @@
+// Masks by prefix: matchers that stand where the samples of a request stand.
+#include <algorithm>
+#include <list>
+#include <mutex>
+
+#include "grammar/compiled_grammar.h"
+#include "grammar/grammar.h"
+
+namespace mdi {
+namespace {
+
+// Taking back more than a draft is the sign of another sample, which gets a matcher of its own.
+constexpr size_t kMaxTakenBack = 8;
+constexpr size_t kMaxPaths = 16;  // RequestLimits::max_n
+
+void set_bit(std::span<uint32_t> bits, int32_t token) {
+  const auto index = static_cast<size_t>(token);
+  if (index / 32 < bits.size()) bits[index / 32] |= 1U << (index % 32);
+}
+
+class MaskByPrefix {
+ public:
+  MaskByPrefix(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning)
+      : grammar_(std::move(grammar)), reasoning_(reasoning && grammar_->think_end() >= 0) {}
+
+  bool operator()(std::span<const int32_t> generated, std::span<uint32_t> bits) {
+    const std::lock_guard lock(mutex_);
+    if (reasoning_) {
+      const auto end = std::find(generated.begin(), generated.end(), grammar_->think_end());
+      if (end == generated.end()) return in_reasoning(bits);
+      generated = generated.subspan(static_cast<size_t>(end - generated.begin()) + 1);
+    }
+    Path& path = follow(generated);
+    if (path.tokens.size() < generated.size()) {
+      // Never chosen under this mask: a draft's token that was not checked. What follows it is not used.
+      std::fill(bits.begin(), bits.end(), 0);
+      set_bit(bits, grammar_->eos());
+      return true;
+    }
+    path.matcher.allowed(bits);
+    return true;
+  }
+
+ private:
+  struct Path {
+    Matcher matcher;
+    std::vector<int32_t> tokens;  // accepted
+  };
+
+  bool in_reasoning(std::span<uint32_t> bits) const {
+    if (grammar_->may_be_empty()) return false;
+    std::fill(bits.begin(), bits.end(), 0);
+    for (int64_t i = 0; i < grammar_->tokens(); ++i) set_bit(bits, static_cast<int32_t>(i));
+    bits[static_cast<size_t>(grammar_->eos()) / 32] &= ~(1U << (grammar_->eos() % 32));
+    return true;
+  }
+
+  // The path that stands behind as many of the tokens as the grammar allows; the most recently used comes first.
+  Path& follow(std::span<const int32_t> tokens) {
+    auto best = paths_.end();
+    size_t best_shared = 0, best_cost = SIZE_MAX;
+    for (auto path = paths_.begin(); path != paths_.end(); ++path) {
+      const auto differs = std::mismatch(path->tokens.begin(), path->tokens.end(), tokens.begin(), tokens.end());
+      const auto shared = static_cast<size_t>(differs.first - path->tokens.begin());
+      const size_t cost = (path->tokens.size() - shared) + (tokens.size() - shared);
+      if (cost < best_cost) {
+        best = path;
+        best_shared = shared;
+        best_cost = cost;
+      }
+      if (cost <= 1) break;
+    }
+    const bool other_sample = best == paths_.end() || best->tokens.size() - best_shared > kMaxTakenBack;
+    if (other_sample) {
+      if (best == paths_.end() || best_shared == 0) {
+        best_shared = 0;
+        paths_.push_front({grammar_->begin(), {}});
+      } else {
+        paths_.push_front({best->matcher.fork(), best->tokens});
+      }
+      if (paths_.size() > kMaxPaths) paths_.pop_back();
+    } else {
+      paths_.splice(paths_.begin(), paths_, best);
+    }
+    Path& path = paths_.front();
+    path.matcher.rollback(static_cast<int64_t>(path.tokens.size() - best_shared));
+    path.tokens.resize(best_shared);
+    for (const int32_t token : tokens.subspan(best_shared)) {
+      if (!path.matcher.accept(token)) break;
+      path.tokens.push_back(token);
+    }
+    return path;
+  }
+
+  std::shared_ptr<const CompiledGrammar> grammar_;
+  bool reasoning_;
+  std::mutex mutex_;
+  std::list<Path> paths_;
+};
+
+}  // namespace
+
+GrammarMask make_mask(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning) {
+  auto mask = std::make_shared<MaskByPrefix>(std::move(grammar), reasoning);
+  return [mask](std::span<const int32_t> generated, std::span<uint32_t> bits) { return (*mask)(generated, bits); };
+}
+
+CompiledGrammar::CompiledGrammar(const MatcherVocabulary& vocabulary, const std::string& ebnf, int64_t tokens,
+                                 int64_t vocab, int32_t eos, int32_t think_end)
+    : grammar_(vocabulary, ebnf), tokens_(tokens), vocab_(vocab), eos_(eos), think_end_(think_end) {
+  std::vector<uint32_t> bits(static_cast<size_t>(words()), 0);
+  begin().allowed(bits);
+  may_be_empty_ = (bits[static_cast<size_t>(eos) / 32] >> (eos % 32) & 1U) != 0;
+}
+
+}  // namespace mdi
