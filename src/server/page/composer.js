@@ -187,6 +187,7 @@ export class Composer {
     const stopHadFocus = document.activeElement === byId('stop');
     byId('send').hidden = running;
     byId('stop').hidden = !running;
+    byId('composer-hint').textContent = running ? 'Esc stops' : 'Enter sends, Shift+Enter starts a line';
     if (stopHadFocus && !running) this.field.focus();
     byId('send').disabled = this.field.value.trim() === '' && this.images.length === 0;
     this.field.placeholder = openCalls().length > 0 ? 'Enter the results above, or write a message' : 'Ask something';

@@ -62,6 +62,6 @@ export function showHelp() {
   const mac = /Mac|iPhone|iPad/.test(navigator.platform);
   const keys = (text) => text.split(' ').map((key) => h('kbd', {}, mac && key === 'Ctrl' ? '⌘' : mac && key === 'Alt' ? '⌥' : key));
   return show('Keyboard', [h('div.shortcuts', {}, ...kShortcuts.map(([title, list]) => h('section', {}, h('h3', {}, title),
-    h('dl', {}, ...list.map(([combination, meaning]) => h('div', {}, h('dt', {}, ...keys(combination)), h('dd', {}, meaning)))))),
-    h('p.where', {}, 'The keys of turns work while a turn has the focus.'))], 'wide');
+    h('dl', {}, ...list.map(([combination, meaning]) => h('div', {}, h('dt', {}, ...keys(combination)), h('dd', {}, meaning))))))),
+    h('p.where', {}, 'The keys of turns work while a turn has the focus.')], 'wide');
 }

@@ -22,7 +22,7 @@ export class ParamsPanel {
     const example = (name, value, label) => h('button.text-button', { type: 'button', onclick: () => this.#put(name, JSON.stringify(value, null, 2)) }, label);
     this.panel.append(
       h('div.panel-head', {}, h('h2', {}, 'Parameters'), iconButton('close', 'Hide parameters', () => this.toggle(false))),
-      h('p.where', {}, 'For this conversation, and for the next ones you start. Empty fields are left to the server.'),
+      h('p.where', {}, 'For this conversation, and for the next ones you start. What is empty is left to the server.'),
       field('system', 'System prompt', h('textarea', { rows: 4, placeholder: 'How the model should behave' })),
       field('effort', 'Reasoning', h('select', {}, ...options(kEfforts))),
       this.#number('effortNumber', 'Effort, 1 to 100', '1'),
@@ -63,7 +63,7 @@ export class ParamsPanel {
     return h('div.field', {}, h('label', { for: id }, label), element, note);
   }
 
-  #number(name, label, step, placeholder = 'server') {
+  #number(name, label, step, placeholder = 'default') {
     return this.#field(name, label, h('input', { type: 'number', inputMode: 'decimal', step, placeholder, autocomplete: 'off' }));
   }
 

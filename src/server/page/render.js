@@ -28,7 +28,8 @@ const inline = (text) => renderInline(parseInline(text));
 
 export function renderBlock(block) {
   switch (block.kind) {
-    case 'heading': return h(`h${Math.min(6, block.level + 2)}`, { className: `level${block.level}` }, ...inline(block.text));
+    // Below the turn's own heading (h2); models begin with one or two marks.
+    case 'heading': return h(`h${Math.min(6, Math.max(3, block.level + 1))}`, { className: `level${block.level}` }, ...inline(block.text));
     case 'code': return renderCode(block);
     case 'quote': return h('blockquote', {}, ...block.blocks.map(renderBlock));
     case 'list': return renderList(block);
@@ -85,7 +86,7 @@ export class MarkdownView {
     this.source = '';
     this.settled = 0;  // where the last block's source begins
     this.last = [];    // elements of the blocks from there on
-    this.open = null;  // {code, text} of a code block being written
+    this.open = null;  // {code, text, language} of a code block being written
   }
 
   // `finished`: no more text will come.
@@ -95,7 +96,7 @@ export class MarkdownView {
     this.source = source;
     const blocks = parseBlocks(source.slice(this.settled));
     const only = blocks.length === 1 ? blocks[0] : null;
-    if (only?.kind === 'code' && !only.closed && !finished && this.open && only.text.startsWith(this.open.text)) {
+    if (only?.kind === 'code' && !only.closed && !finished && this.open?.language === only.language && only.text.startsWith(this.open.text)) {
       this.open.code.append(only.text.slice(this.open.text.length));
       this.open.text = only.text;
       return;
@@ -105,7 +106,7 @@ export class MarkdownView {
     this.element.append(...drawn);
     const final = blocks.at(-1);
     this.last = drawn.slice(-1);
-    this.open = final?.kind === 'code' && !final.closed ? { code: drawn.at(-1).querySelector('pre code'), text: final.text } : null;
+    this.open = final?.kind === 'code' && !final.closed ? { code: drawn.at(-1).querySelector('pre code'), text: final.text, language: final.language } : null;
     if (final) this.settled += final.start;
     if (finished && this.open) highlight(this.open.code, final.language);
   }

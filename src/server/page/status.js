@@ -38,6 +38,7 @@ export class Watch {
     try {
       const response = await fetch('/health', { cache: 'no-store', signal: AbortSignal.timeout(5000), credentials: 'omit' });
       if (!response.ok) problem = await this.#words(response);
+      else if ((await response.json()).status === 'loading') problem = 'The server is loading its model; trying again…';
     } catch {
       problem = 'The server cannot be reached. Your conversations are safe; trying again…';
     }

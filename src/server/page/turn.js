@@ -11,7 +11,7 @@ export class TurnView {
     this.branches = h('span.branches', { role: 'group', ariaLabel: 'Branches' });
     this.tools = h('span.tools');
     this.foot = h('div.actions', {}, this.branches, this.tools);
-    this.body = h('div.body');
+    this.body = h('div.body', {}, h('h2.unseen', {}, label));
     this.element = h('article.turn', { tabIndex: -1, ariaLabel: label, 'data-id': node.id }, this.body, this.foot);
     this.element.classList.add(node.role);
     this.element.addEventListener('keydown', (event) => this.#key(event));
