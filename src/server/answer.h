@@ -70,6 +70,7 @@ class Answer {
   // memory: where answers that were given as a whole are remembered, so that they come back as the same tokens; null:
   // nowhere.
   Answer(const Tokenizer& tokenizer, ReplayMemory* memory, AnswerSettings settings);
+  Answer(Answer&&) noexcept;
   ~Answer();
 
   // nullopt: nothing new. After a sample's finish its events are ignored, so what a stop string ends here may still run

@@ -113,6 +113,9 @@ class Service {
 
   // Throws ApiError(kNotFound, ..., code model_not_found) for another model's name.
   void check_model(const std::string& name) const;
+  // Throws ApiError (context_length_exceeded) for a text of so many bytes that no tokens of the vocabulary make it fit:
+  // before it is tokenised.
+  void check_text(size_t bytes, const char* param) const;
 
   // From now on not ready, and generate() refuses.
   void set_draining() { draining_ = true; }
@@ -140,6 +143,7 @@ class Service {
   const Model& model_;
   const Tokenizer& tokenizer_;
   std::string fingerprint_;
+  size_t longest_token_ = 1;  // bytes
   mutable ReplayMemory memory_;
   mutable ImageBudget image_budget_{0};
   std::unique_ptr<GrammarCompiler> grammar_;

@@ -1,0 +1,67 @@
+#include "server/api_error.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/printable.h"
+
+namespace mdi {
+
+int ApiError::status() const {
+  switch (kind_) {
+    case ApiErrorKind::kInvalid:
+      return 400;
+    case ApiErrorKind::kAuthentication:
+      return 401;
+    case ApiErrorKind::kNotFound:
+      return 404;
+    case ApiErrorKind::kMethod:
+      return 405;
+    case ApiErrorKind::kTooLarge:
+      return 413;
+    case ApiErrorKind::kBusy:
+      return 429;
+    case ApiErrorKind::kInternal:
+      return 500;
+    case ApiErrorKind::kNotImplemented:
+      return 501;
+    case ApiErrorKind::kUnavailable:
+      return 503;
+    case ApiErrorKind::kTimeout:
+      return 504;
+  }
+  return 500;
+}
+
+Headers ApiError::headers() const {
+  if (kind_ == ApiErrorKind::kBusy) return {{"retry-after", "1"}};
+  if (kind_ == ApiErrorKind::kUnavailable) return {{"retry-after", "5"}};
+  if (kind_ == ApiErrorKind::kAuthentication) return {{"www-authenticate", "Bearer"}};
+  return {};
+}
+
+ApiError invalid_param(const std::string& param, std::string_view expected, std::string_view found) {
+  return {ApiErrorKind::kInvalid, param + ": expected " + std::string(expected) + ", found " + printable(found, 120),
+          param, "invalid_value"};
+}
+
+ApiError invalid_request(const Error& error) {
+  const std::string message = error.what();
+  const std::string where = message.substr(0, message.find(": "));
+  const bool path = !where.empty() && std::all_of(where.begin(), where.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '[' || c == ']';
+  });
+  const bool member = path && where != "request" && where != "body";
+  return {ApiErrorKind::kInvalid, message, member ? where : std::string(), "invalid_value"};
+}
+
+ApiError api_error_of_status(int status, const std::string& message) {
+  for (const ApiErrorKind kind : {ApiErrorKind::kAuthentication, ApiErrorKind::kNotFound, ApiErrorKind::kMethod,
+                                  ApiErrorKind::kTooLarge, ApiErrorKind::kBusy, ApiErrorKind::kInternal,
+                                  ApiErrorKind::kNotImplemented, ApiErrorKind::kUnavailable, ApiErrorKind::kTimeout}) {
+    if (ApiError(kind, message).status() == status) return {kind, message};
+  }
+  return {status < 500 ? ApiErrorKind::kInvalid : ApiErrorKind::kInternal, message};
+}
+
+}  // namespace mdi

@@ -1,0 +1,65 @@
+// The thread between the engine and the endpoints: takes the engine's events off its step loop, makes parts of answers
+// of them and calls the endpoints back.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/answer.h"
+#include "server/service.h"
+
+namespace mdi {
+
+// One request while it runs.
+class Running {
+ public:
+  // done: called once, behind the last part.
+  Running(Answer answer, AnswerCallback callback, std::function<void()> done)
+      : answer_(std::move(answer)), callback_(std::move(callback)), done_(std::move(done)) {}
+
+  // On the event thread.
+  void take(const Event& event);
+
+  void submitted(Engine& engine, RequestId id);
+  void cancel();
+
+ private:
+  Answer answer_;
+  AnswerCallback callback_;
+  std::function<void()> done_;
+  std::mutex mutex_;  // of what follows
+  Engine* engine_ = nullptr;
+  RequestId id_ = 0;
+  bool cancelled_ = false, over_ = false;
+};
+
+class EventThread {
+ public:
+  EventThread();
+  // Hands on what is left.
+  ~EventThread();
+  EventThread(const EventThread&) = delete;
+  EventThread& operator=(const EventThread&) = delete;
+
+  // From the engine's thread: short and without waiting for anybody's work.
+  void push(std::shared_ptr<Running> running, Event event);
+
+ private:
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::pair<std::shared_ptr<Running>, Event>> events_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace mdi

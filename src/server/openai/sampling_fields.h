@@ -1,0 +1,25 @@
+// The members that /v1/chat/completions and /v1/completions have in common.
+#pragma once
+
+#include "server/fields.h"
+#include "server/service.h"
+
+namespace mdi {
+
+struct StreamSettings {
+  bool stream = false;
+  bool include_usage = false;
+};
+
+// model, n, seed, stop, temperature, top_p, top_k, min_p, the penalties, logit_bias, ignore_eos, cache_salt; what is
+// ignored, and what is refused. Without a seed the answer is another one each time.
+void read_common(Fields& body, const Service& service, Generation& generation);
+
+// stream, stream_options
+StreamSettings read_stream(Fields& body);
+
+// regex, choice and, in chat, response_format: at most one of them. Returns the JSON Schema that the prompt shows
+// (null: none).
+OrderedJson read_format(Fields& body, bool chat, GrammarSpec& grammar);
+
+}  // namespace mdi

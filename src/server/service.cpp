@@ -1,0 +1,288 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+#include <utility>
+
+#include "cache/prefix_key.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "server/event_thread.h"
+#include "server/worker_pool.h"
+
+namespace mdi {
+
+namespace {
+
+// The first bytes of a hash as hexadecimal digits.
+std::string short_hash(std::string_view text, size_t bytes) {
+  const PrefixHasher hasher(PrefixHasher::Key{});
+  const ImageDigest digest = hasher.digest(std::as_bytes(std::span(text)));
+  std::string hex;
+  for (size_t i = 0; i < bytes; ++i) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned>(digest[i]));
+    hex += digits.data();
+  }
+  return hex;
+}
+
+std::string fingerprint_of(const ServiceOptions& options, const EngineOptions& engine, const ModelConfig& config) {
+  const std::string text = options.model_name + '|' + std::to_string(config.vocab_size) + '|' +
+                           std::to_string(config.dim) + '|' + std::to_string(config.n_layers) + '|' +
+                           std::to_string(engine.draft ? 1 : 0) + '|' + std::to_string(engine.replay.rows) + '|' +
+                           std::to_string(engine.max_length);
+  return "fp_" + short_hash(text, 6);
+}
+
+const Tokenizer& usable(const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) throw Error("serve", "the model's folder has no tokenizer.json, which a server needs");
+  for (const char* name : {marker::kBos, marker::kEos, marker::kSystem, marker::kUser, marker::kAssistant,
+                           marker::kThink, marker::kThinkEnd, marker::kDsml}) {
+    if (!tokenizer->marker(name)) {
+      throw Error("serve", std::string("tokenizer.json lacks the chat format's token ") + name);
+    }
+  }
+  return *tokenizer;
+}
+
+ServiceOptions checked(ServiceOptions o) {
+  const auto refuse = [](const char* what) { throw Error("serve", what); };
+  if (o.model_name.empty()) refuse("model name: expected one, found none");
+  if (o.effort < 1 || o.effort > 100) refuse("effort: expected 1 to 100");
+  if (o.workers < 1 || o.workers > 256) refuse("workers: expected 1 to 256");
+  if (o.max_jobs < 1) refuse("jobs that wait: expected 1 or more");
+  if (!(o.timeout >= 0 && o.timeout <= RequestLimits{}.max_deadline)) refuse("timeout: expected 0 (none) to a day");
+  if (o.max_tokens < 0) refuse("max tokens: expected 0 (no limit but the context's) or more");
+  check_sampling({.temperature = o.temperature, .top_p = o.top_p}, "serve");
+  return o;
+}
+
+}  // namespace
+
+// How many generations each client has.
+struct Service::Clients {
+  std::mutex mutex;
+  std::unordered_map<std::string, size_t> running;
+  int64_t all = 0;
+
+  bool enter(const std::string& client, size_t most) {
+    const std::lock_guard lock(mutex);
+    size_t& own = running[client];
+    if (most > 0 && own >= most) return false;
+    ++own;
+    ++all;
+    return true;
+  }
+  void leave(const std::string& client) {
+    const std::lock_guard lock(mutex);
+    const auto found = running.find(client);
+    if (--found->second == 0) running.erase(found);
+    --all;
+  }
+};
+
+Service::Service(Context& context, const Model& model, const Tokenizer* tokenizer, EngineOptions engine,
+                 ServiceOptions options)
+    : options_(checked(std::move(options))),
+      model_(model),
+      tokenizer_(usable(tokenizer)),
+      fingerprint_(fingerprint_of(options_, engine, model.config())),
+      memory_(options_.memory_bytes),
+      grammar_(std::make_unique<GrammarCompiler>(tokenizer_, model.config().vocab_size, model.config().eos_token_id,
+                                                 options_.grammar)),
+      clients_(std::make_unique<Clients>()),
+      events_(std::make_unique<EventThread>()),
+      engine_(std::make_unique<Engine>(context, model, tokenizer, std::move(engine))),
+      workers_(std::make_unique<WorkerPool>(options_.workers, options_.max_jobs)) {
+  for (int32_t id = 0; id < tokenizer_.size(); ++id)
+    longest_token_ = std::max(longest_token_, tokenizer_.bytes(id).size());
+}
+
+Service::~Service() { draining_ = true; }
+
+std::string Service::failure() const { return engine_->failure(); }
+
+void Service::check_model(const std::string& name) const {
+  if (name == options_.model_name) return;
+  throw ApiError(
+      ApiErrorKind::kNotFound,
+      "The model '" + printable(name, 100) + "' does not exist; this server has '" + options_.model_name + "'.",
+      "model", "model_not_found");
+}
+
+void Service::check_text(size_t bytes, const char* param) const {
+  const auto context = static_cast<size_t>(engine_->options().max_length);
+  if (bytes / longest_token_ <= context) return;
+  throw ApiError(ApiErrorKind::kInvalid,
+                 "This model's maximum context length is " + std::to_string(context) + " tokens; the " + param +
+                     " of " + std::to_string(bytes) + " bytes is more than that in any case.",
+                 param, "context_length_exceeded");
+}
+
+EncodedChat Service::encode(const std::vector<ChatMessage>& messages, bool thinking, int effort) const {
+  size_t bytes = 0;
+  for (const ChatMessage& message : messages) {
+    bytes += message.response_format.size();  // reasoning may be dropped
+    for (const std::string& tool : message.tools) bytes += tool.size();
+    for (const ToolCall& call : message.tool_calls) bytes += call.arguments.size();
+    for (const ContentPart& part : message.content) {
+      bytes += part.kind == ContentPart::Kind::kText ? part.text.size() : 0;
+      for (const ContentPart& inner : part.parts)
+        bytes += inner.kind == ContentPart::Kind::kText ? inner.text.size() : 0;
+    }
+  }
+  check_text(bytes, "messages");
+  return encode_chat(tokenizer_, messages, {.thinking = thinking, .effort = effort, .memory = &memory_});
+}
+
+// What the engine is asked for; `settings` gets what the answer needs to know.
+Request Service::make_request(Generation& g, AnswerSettings& settings) {
+  Request r;
+  settings.chat = !g.messages.empty();
+  settings.n = g.n;
+  settings.logprobs = g.logprobs.has_value();
+  if (settings.chat) {
+    EncodedChat encoded = encode(g.messages, g.thinking, g.effort);
+    settings.reasoning = encoded.reasoning;
+    settings.stop = g.stop;
+    place_images(model_.config(), std::move(encoded), g.images, r);
+  } else {
+    r.prompt = std::move(g.prompt);
+  }
+  const int64_t room = engine_->options().max_length - static_cast<int64_t>(r.prompt.size());
+  const int64_t wanted = g.max_tokens ? *g.max_tokens : std::min<int64_t>(room, options_.max_tokens);
+  const int64_t max_tokens = g.max_tokens || options_.max_tokens > 0 ? wanted : room;
+  if (room < 1 || max_tokens > room) {
+    std::string message = "This model's maximum context length is " + std::to_string(engine_->options().max_length) +
+                          " tokens. However, you requested " +
+                          std::to_string(r.prompt.size() + (g.max_tokens ? static_cast<size_t>(wanted) : 0)) +
+                          " tokens (" + std::to_string(r.prompt.size()) + " in the " +
+                          (settings.chat ? "messages" : "prompt");
+    message += g.max_tokens ? ", " + std::to_string(wanted) + " in the completion)." : ").";
+    throw ApiError(ApiErrorKind::kInvalid, message,
+                   room < 1 ? (settings.chat ? "messages" : "prompt") : g.max_tokens_name, "context_length_exceeded");
+  }
+  r.salt = options_.separate_clients ? short_hash(g.client, 16) + g.salt : g.salt;
+  r.sampling = g.sampling;
+  r.max_tokens = static_cast<int32_t>(max_tokens);
+  r.n = g.n;
+  r.logprobs = g.logprobs;
+  if (!g.ignore_eos) r.stop_ids = {model_.config().eos_token_id};
+  // Where all text is content the engine may end it at once, and keeps the state of the answer's end.
+  const bool tools = g.grammar.tool_choice != GrammarSpec::ToolChoice::kFree &&
+                     g.grammar.tool_choice != GrammarSpec::ToolChoice::kNone;
+  if (!settings.chat || (!settings.reasoning && !tools)) r.stop = g.stop;
+  r.text = !settings.chat;
+  r.deadline = options_.timeout;
+  if (constrains(g.grammar)) r.allowed = make_mask(grammar_->compile(g.grammar), settings.reasoning);
+  return r;
+}
+
+CancelGeneration Service::generate(Generation generation, AnswerCallback answer) {
+  const auto ended = [this] {
+    const std::string why = failure();
+    return ApiError(ApiErrorKind::kUnavailable,
+                    why.empty() ? "The server is shutting down." : "The engine has failed: " + why);
+  };
+  if (draining_ || !failure().empty()) throw ended();
+  const std::string client = generation.client;
+  if (!clients_->enter(client, options_.max_running_per_client)) {
+    throw ApiError(ApiErrorKind::kBusy,
+                   "You have " + std::to_string(options_.max_running_per_client) +
+                       " requests running or waiting, which is this server's limit for one client; try again later.",
+                   {}, "rate_limit_exceeded");
+  }
+  std::shared_ptr<Running> running;
+  std::optional<RequestId> id;
+  try {
+    AnswerSettings settings;
+    Request request = make_request(generation, settings);
+    running = std::make_shared<Running>(Answer(tokenizer_, &memory_, std::move(settings)), std::move(answer),
+                                        [this, client] { clients_->leave(client); });
+    std::vector<std::shared_ptr<void>> leases;  // end with the request, whose images they are for
+    for (RequestImage& image : generation.images) leases.push_back(std::move(image.lease));
+    request.on_event = [events = events_.get(), running, leases = std::move(leases)](const Event& event) {
+      events->push(running, event);
+    };
+    id = engine_->submit(std::move(request));
+    if (!id) throw ApiError(ApiErrorKind::kBusy, "The server's queue is full; try again later.", {}, "queue_full");
+  } catch (const Error&) {
+    clients_->leave(client);
+    if (!failure().empty()) throw ended();
+    throw;
+  } catch (...) {
+    clients_->leave(client);
+    throw;
+  }
+  running->submitted(*engine_, *id);
+  return [running] { running->cancel(); };
+}
+
+void Service::count(const ApiError& error) { ++errors_[static_cast<size_t>(error.kind())]; }
+
+void Service::refuse(HttpReply& reply, const ApiError& error, ErrorShape shape) {
+  count(error);
+  HttpAnswer answer = shape(error);
+  reply.send(answer.status, std::move(answer.content_type), std::move(answer.body), std::move(answer.headers));
+}
+
+void Service::on_worker(HttpRequest request, std::shared_ptr<HttpReply> reply, ErrorShape shape,
+                        std::function<void(const HttpRequest&, const std::shared_ptr<HttpReply>&)> work) {
+  const std::string client = client_of(request);
+  auto job = [this, shape, work = std::move(work), reply,
+              held = std::make_shared<const HttpRequest>(std::move(request))] {
+    if (reply->gone()) return;
+    try {
+      work(*held, reply);
+    } catch (const ApiError& error) {
+      refuse(*reply, error, shape);
+    } catch (const Error& error) {
+      refuse(*reply, invalid_request(error), shape);
+    } catch (const std::bad_alloc&) {
+      refuse(*reply, {ApiErrorKind::kInternal, "The server is out of memory."}, shape);
+    } catch (const std::exception& error) {
+      refuse(*reply, {ApiErrorKind::kInternal, std::string("Internal error: ") + error.what()}, shape);
+    }
+  };
+  const WorkerPool::Post post = workers_->post(client, std::move(job));
+  if (post == WorkerPool::Post::kClientFull) {
+    refuse(*reply, {ApiErrorKind::kBusy, "Too many of your requests are waiting; try again later.", {}, "queue_full"},
+           shape);
+  } else if (post == WorkerPool::Post::kFull) {
+    refuse(*reply, {ApiErrorKind::kUnavailable, "Too many requests are waiting; try again later.", {}, "queue_full"},
+           shape);
+  }
+}
+
+ServiceCounters Service::counters() const {
+  const WorkerCounters w = workers_->counters();
+  ServiceCounters c;
+  c.jobs_waiting = w.waiting;
+  c.jobs_running = w.running;
+  c.jobs_done = w.done;
+  c.jobs_refused = w.refused;
+  {
+    const std::lock_guard lock(clients_->mutex);
+    c.generations = clients_->all;
+  }
+  for (size_t i = 0; i < std::size(c.errors); ++i) c.errors[i] = errors_[i];
+  c.memory_bytes = static_cast<int64_t>(memory_.bytes());
+  c.grammar = grammar_->counters();
+  return c;
+}
+
+std::string client_of(const HttpRequest& request) {
+  for (const char* name : {"authorization", "x-api-key"}) {
+    const std::string_view key = request.header(name);
+    if (!key.empty()) return "key " + short_hash(key, 16);
+  }
+  return request.peer.substr(0, request.peer.rfind(':'));
+}
+
+}  // namespace mdi
