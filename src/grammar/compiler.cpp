@@ -41,12 +41,15 @@ std::string key_of(const GrammarSpec& spec) {
   return key;
 }
 
+// The token of tool calls gets a byte that no text has: XGrammar does not look at tokens without bytes.
 std::vector<std::string> token_bytes(const Tokenizer& tokenizer) {
   std::vector<std::string> bytes(static_cast<size_t>(tokenizer.size()));
   for (int32_t id = 0; id < tokenizer.size(); ++id) {
     const std::string_view text = tokenizer.bytes(id);
     if (tokenizer.marker(text) != id) bytes[static_cast<size_t>(id)] = text;
   }
+  if (const auto dsml = tokenizer.marker(marker::kDsml))
+    bytes[static_cast<size_t>(*dsml)].assign(1, static_cast<char>(0xFF));
   return bytes;
 }
 

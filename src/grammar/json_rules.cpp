@@ -5,8 +5,8 @@
 namespace mdi {
 namespace {
 constexpr int64_t kNoLimit = GrammarRules::kNoLimit;
-constexpr int64_t kMaxDigits = 18;  // an integer fits 64 bits
-constexpr int64_t kMaxIndent = 40;
+constexpr int64_t kMaxDigits = 18;   // an integer fits 64 bits
+constexpr char32_t kSmallSet = 256;  // characters
 
 const CodePoints kDigit = {{'0', '9'}};
 const CodePoints kNonZero = {{'1', '9'}};
@@ -42,10 +42,11 @@ JsonRules::Expr JsonRules::once(std::optional<Rule>& slot, const char* name, Mak
 }
 
 JsonRules::Expr JsonRules::StringAlphabet::one_of(GrammarRules& rules, const CodePoints& set) const {
-  if (set == all_code_points()) return json_.character();
+  char32_t size = 0;
+  for (const auto& [first, last] : set) size += last - first + 1;
   CodePoints letters;
   for (const auto& [letter, stands_for] : kEscapes) {
-    if (contains(set, stands_for)) letters.emplace_back(letter, letter);
+    if (size <= kSmallSet && stands_for != '/' && contains(set, stands_for)) letters.emplace_back(letter, letter);
   }
   const Expr escaped =
       letters.empty() ? rules.never() : rules.sequence({rules.text("\\"), rules.one_of(normalised(letters))});
@@ -55,19 +56,8 @@ JsonRules::Expr JsonRules::StringAlphabet::one_of(GrammarRules& rules, const Cod
 const Pattern::Alphabet& JsonRules::alphabet() { return alphabet_; }
 
 JsonRules::Expr JsonRules::blank() {
-  return once(blank_, "white space", [this] {
-    const Expr indent = rules_.repeat(rules_.one_of({{'\t', '\t'}, {' ', ' '}}), 0, kMaxIndent);
-    return rules_.choice({rules_.text(""), rules_.text(" "), rules_.sequence({rules_.text("\n"), indent})});
-  });
-}
-
-JsonRules::Expr JsonRules::character() {
-  return once(character_, "character", [this] {
-    CodePoints letters;
-    for (const auto& [letter, stands_for] : kEscapes) letters.emplace_back(letter, letter);
-    const Expr escape = rules_.choice({rules_.one_of(normalised(letters)), unicode_escape(rules_)});
-    return rules_.choice({rules_.one_of(kDirect), rules_.sequence({rules_.text("\\"), escape})});
-  });
+  const Expr indent = rules_.repeat(rules_.one_of({{'\t', '\t'}, {' ', ' '}}), 0, kNoLimit);
+  return rules_.optional(rules_.choice({rules_.text(" "), rules_.sequence({rules_.text("\n"), indent})}));
 }
 
 JsonRules::Expr JsonRules::quoted(Expr inside) {
@@ -75,7 +65,17 @@ JsonRules::Expr JsonRules::quoted(Expr inside) {
 }
 
 JsonRules::Expr JsonRules::string() {
-  return once(string_, "string", [this] { return quoted(rules_.repeat(character(), 0, kNoLimit)); });
+  return once(string_, "string", [this] {
+    CodePoints letters;
+    for (const auto& [letter, stands_for] : kEscapes) letters.emplace_back(letter, letter);
+    const Expr escape = rules_.choice({rules_.one_of(normalised(letters)), unicode_escape(rules_)});
+    const Rule rest = rules_.declare("string");
+    rules_.define(rest, rules_.choice({rules_.text("\""), rules_.sequence({rules_.one_of(kDirect), rules_.ref(rest)}),
+                                       rules_.sequence({rules_.text("\\"), escape, rules_.ref(rest)})}));
+    rules_.followed_by(rest,
+                       rules_.sequence({blank(), rules_.one_of({{',', ','}, {':', ':'}, {']', ']'}, {'}', '}'}})}));
+    return rules_.sequence({rules_.text("\""), rules_.ref(rest)});
+  });
 }
 
 JsonRules::Expr JsonRules::integer() {
@@ -105,9 +105,7 @@ JsonRules::Expr JsonRules::boolean() {
 
 JsonRules::Expr JsonRules::null() { return rules_.text("null"); }
 
-JsonRules::Expr JsonRules::comma() {
-  return once(comma_, "comma", [this] { return rules_.sequence({blank(), rules_.text(","), blank()}); });
-}
+JsonRules::Expr JsonRules::comma() { return rules_.sequence({blank(), rules_.text(","), blank()}); }
 
 JsonRules::Expr JsonRules::member(Expr key, Expr value) {
   return rules_.sequence({key, blank(), rules_.text(":"), blank(), value});

@@ -2,7 +2,11 @@
 //
 // What matches is JSON that any reader takes: no control characters in strings, no half surrogate pairs, numbers of at
 // most 18 digits before and behind the point and a two-digit exponent. White space between tokens is none, one space,
-// or a new line with up to 40 spaces or tabs, so that a model cannot go on with it for ever.
+// or a new line and its indentation, so that a model does not go on with empty lines.
+//
+// How the rules are cut decides what a mask costs: XGrammar keeps a mask for each place in a rule, and what goes on
+// behind the rule's end has to be looked at each time. So white space and single characters are written out where they
+// stand, and a rule ends only behind something that few tokens contain.
 #pragma once
 
 #include <optional>
@@ -31,7 +35,6 @@ class JsonRules {
   Expr boolean();
   Expr null();
   Expr blank();
-  Expr character();  // any one character inside of a string, escaped or not
 
   // `text` in quotes, as a value that is always the same is written.
   Expr literal(const OrderedJson& value);
@@ -43,26 +46,22 @@ class JsonRules {
   // , between things
   Expr comma();
 
-  // Characters of a JSON string: those that need an escape are written with the short one; \u escapes stand for any
-  // character only where any may come.
+  // Characters of a JSON string. Those that need an escape are written with the short one, and only come where a set is
+  // small: in a string of which more is asked than that it is one, "any character" is any that needs no escape.
   const Pattern::Alphabet& alphabet();
 
  private:
   class StringAlphabet : public Pattern::Alphabet {
    public:
-    explicit StringAlphabet(JsonRules& json) : json_(json) {}
     Expr one_of(GrammarRules& rules, const CodePoints& set) const override;
-
-   private:
-    JsonRules& json_;
   };
 
   template <typename Make>
   Expr once(std::optional<Rule>& slot, const char* name, Make make);
 
   GrammarRules& rules_;
-  StringAlphabet alphabet_{*this};
-  std::optional<Rule> value_, object_, array_, string_, number_, integer_, boolean_, blank_, character_, comma_;
+  StringAlphabet alphabet_;
+  std::optional<Rule> value_, object_, array_, string_, number_, integer_, boolean_;
 };
 
 // Characters as they are.

@@ -96,6 +96,8 @@ GrammarRules::Rule GrammarRules::declare(std::string where) {
 
 void GrammarRules::define(Rule rule, Expr body) { rules_[static_cast<size_t>(rule)].body = body; }
 
+void GrammarRules::followed_by(Rule rule, Expr lookahead) { rules_[static_cast<size_t>(rule)].lookahead = lookahead; }
+
 GrammarRules::Rule GrammarRules::rule(std::string where, Expr body) {
   const Rule made = declare(std::move(where));
   define(made, body);
@@ -246,6 +248,11 @@ std::string GrammarRules::ebnf(Rule root) const {
     if (finite[i] == 0) continue;
     out.append("r").append(std::to_string(i)).append(" ::= ");
     write(rules_[i].body, finite, out);
+    if (rules_[i].lookahead >= 0) {
+      out += " (=";
+      write(rules_[i].lookahead, finite, out);
+      out += ")";
+    }
     out += "\n";
   }
   return out;

@@ -35,6 +35,9 @@ class GrammarRules {
   Rule declare(std::string where);
   void define(Rule rule, Expr body);
   Rule rule(std::string where, Expr body);
+  // What always follows the rule, unless the answer ends behind it. Says nothing about what matches: it spares XGrammar
+  // looking at tokens that go on behind the rule.
+  void followed_by(Rule rule, Expr lookahead);
 
   bool is_never(Expr expr) const { return nodes_[static_cast<size_t>(expr)].kind == Kind::kNever; }
 
@@ -54,7 +57,7 @@ class GrammarRules {
   };
   struct Definition {
     std::string where;
-    Expr body = -1;
+    Expr body = -1, lookahead = -1;
   };
 
   Expr add(Node node, int64_t cost);

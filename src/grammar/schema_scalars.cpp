@@ -11,8 +11,8 @@
 // XGrammar's own, which its public headers leave out: an anchored pattern for the numbers between two ends.
 namespace xgrammar {
 std::string GenerateRangeRegex(std::optional<int64_t> start, std::optional<int64_t> end);
-std::string GenerateFloatRangeRegex(std::optional<double> start, std::optional<double> end, int precision,
-                                    bool exclusive_start, bool exclusive_end);
+std::string GenerateFloatRangeRegex(std::optional<double> start, std::optional<double> end, bool exclusive_start,
+                                    bool exclusive_end);  // at most six places behind the point
 }  // namespace xgrammar
 
 namespace mdi {
@@ -20,7 +20,6 @@ namespace {
 
 constexpr int64_t kLargest = 999'999'999'999'999'999;  // 18 digits, as integers without bounds
 constexpr double kLargestReal = 1e15;                  // of the bounds of a real number: exact to six places or so
-constexpr int kPlaces = 6;                             // behind the point, of a real number with bounds
 constexpr int64_t kMaxMultiples = 1'000;
 
 struct Bound {
@@ -134,8 +133,7 @@ SchemaRules::Expr SchemaRules::number(const Place& place) {
   }
   if (!low.given && !high.given) return json_.number();
   const auto end = [](const Bound& b) { return b.given ? std::optional<double>(b.value) : std::nullopt; };
-  const std::string regex =
-      xgrammar::GenerateFloatRangeRegex(end(low), end(high), kPlaces, low.exclusive, high.exclusive);
+  const std::string regex = xgrammar::GenerateFloatRangeRegex(end(low), end(high), low.exclusive, high.exclusive);
   if (regex == "^()$") fail(place, "", "no number of at most six places behind the point is within the bounds");
   static const PlainAlphabet kPlain;
   return Pattern::parse(regex, where_ + place.path).whole(rules_, kPlain);

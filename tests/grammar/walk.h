@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "../text/support.h"
 #include "grammar/grammar.h"
 #include "text/chat_parser.h"
 #include "text/chat_render.h"
@@ -18,11 +18,7 @@
 
 namespace mdi {
 
-inline const Tokenizer& full_tokenizer() {
-  static const Tokenizer kTokenizer =
-      Tokenizer::load(std::filesystem::path(MDI_TEST_DATA_DIR) / "tokenizer/tokenizer.json");
-  return kTokenizer;
-}
+inline const Tokenizer& full_tokenizer() { return test::v41_tokenizer(); }
 
 // A little more than the tokenizer has, as a model's vocabulary is padded.
 inline int64_t padded_vocab() { return full_tokenizer().size() + 45; }
