@@ -47,6 +47,26 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::kStop:
+      return "stop";
+    case Finish::kStopString:
+      return "stop string";
+    case Finish::kLength:
+      return "length";
+    case Finish::kToolCalls:
+      return "tool calls";
+    case Finish::kCancelled:
+      return "cancelled";
+    case Finish::kDeadline:
+      return "deadline";
+    case Finish::kError:
+      return "error";
+  }
+  return "";
+}
+
 spdlog::level::level_enum level_of(ServerLog::Level level) {
   return level == ServerLog::Level::kInfo      ? spdlog::level::info
          : level == ServerLog::Level::kWarning ? spdlog::level::warn
@@ -96,19 +116,15 @@ void ServerLog::line(Level level, std::string_view event, const Fields& fields) 
   sink_->logger->log(level_of(level), spdlog::string_view_t(text.data(), text.size()));
 }
 
-void RequestNote::generation_ended(const AnswerUsage& usage, std::string_view finish) {
+void RequestNote::take(const AnswerPart& part) {
   const std::lock_guard lock(mutex_);
-  usage_.prompt_tokens += usage.prompt_tokens;
-  usage_.cached_tokens += usage.cached_tokens;
-  usage_.completion_tokens += usage.completion_tokens;
-  usage_.reasoning_tokens += usage.reasoning_tokens;
+  if (first_token_ < 0 && part.total.completion_tokens > 0) first_token_ = seconds_since(start_);
+  if (part.finish) finish_ = finish_name(*part.finish);
+  if (!part.last) return;
+  usage_.prompt_tokens += part.total.prompt_tokens;
+  usage_.cached_tokens += part.total.cached_tokens;
+  usage_.completion_tokens += part.total.completion_tokens;
   ++generations_;
-  finish_ = finish;
-}
-
-void RequestNote::token() {
-  const std::lock_guard lock(mutex_);
-  if (first_token_ < 0) first_token_ = seconds_since(start_);
 }
 
 std::string request_id_of(const HttpRequest& head) {
@@ -207,9 +223,13 @@ void LoggedReply::end() {
   reply_->end();
 }
 
-std::shared_ptr<RequestNote> note_of(const std::shared_ptr<HttpReply>& reply) {
+AnswerCallback noted(const std::shared_ptr<HttpReply>& reply, AnswerCallback answer) {
   const auto logged = std::dynamic_pointer_cast<LoggedReply>(reply);
-  return logged == nullptr ? nullptr : logged->note();
+  if (logged == nullptr) return answer;
+  return [note = logged->note(), answer = std::move(answer)](const AnswerPart& part) {
+    note->take(part);
+    answer(part);
+  };
 }
 
 void log_refused(ServerLog& log, const HttpRequest& head, int status, std::string_view why) {

@@ -13,6 +13,7 @@
 
 #include "http/server.h"
 #include "server/answer.h"
+#include "server/service.h"
 
 namespace spdlog {
 class logger;
@@ -49,8 +50,7 @@ class ServerLog {
 // What a generation adds to its request's line. A request may have several.
 class RequestNote {
  public:
-  void generation_ended(const AnswerUsage& usage, std::string_view finish);
-  void token();  // the first call counts: time to the first token
+  void take(const AnswerPart& part);
 
  private:
   friend class LoggedReply;
@@ -100,8 +100,9 @@ class LoggedReply : public HttpReply {
   std::atomic<int64_t> bytes_{0}, ended_ns_{-1};
 };
 
-// Where a generation for this reply leaves its note; null where nobody logs.
-std::shared_ptr<RequestNote> note_of(const std::shared_ptr<HttpReply>& reply);
+// `answer`, which also leaves what the generation used in the line of the reply's request. What is not a LoggedReply
+// has no line.
+AnswerCallback noted(const std::shared_ptr<HttpReply>& reply, AnswerCallback answer);
 
 // The line of a request that was refused before an endpoint saw it.
 void log_refused(ServerLog& log, const HttpRequest& head, int status, std::string_view why);

@@ -7,6 +7,7 @@
 #include "server/anthropic/messages_answer.h"
 #include "server/anthropic/messages_request.h"
 #include "server/fields.h"
+#include "server/log.h"
 #include "server/service.h"
 #include "server/wire.h"
 
@@ -22,8 +23,9 @@ void messages(Service& service, const Signer& signer, const HttpRequest& http,
   MessagesRequest request = parse_messages_request(parse_body(http.body), service, *signer);
   request.generation.client = client_of(http);
   AnswerCallback answer = messages_answer(service, *signer, reply, request);
-  reply->on_gone(service.generate(std::move(request.generation),
-                                  [signer, answer = std::move(answer)](const AnswerPart& part) { answer(part); }));
+  reply->on_gone(
+      service.generate(std::move(request.generation),
+                       noted(reply, [signer, answer = std::move(answer)](const AnswerPart& part) { answer(part); })));
 }
 
 void count(Service& service, const Signer& signer, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {

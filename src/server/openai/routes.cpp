@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/health.h"
+#include "server/log.h"
 #include "server/openai/chat_answer.h"
 #include "server/openai/completion_answer.h"
 #include "server/openai/errors.h"
@@ -21,7 +22,7 @@ void chat_completions(Service& service, const HttpRequest& http, const std::shar
   ChatRequest request = parse_chat_request(parse_body(http.body), service);
   request.generation.client = client_of(http);
   AnswerCallback answer = chat_answer(service, reply, request);
-  reply->on_gone(service.generate(std::move(request.generation), std::move(answer)));
+  reply->on_gone(service.generate(std::move(request.generation), noted(reply, std::move(answer))));
 }
 
 void completions(Service& service, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
@@ -32,7 +33,7 @@ void completions(Service& service, const HttpRequest& http, const std::shared_pt
     for (size_t i = 0; i < request.generations.size(); ++i) {
       request.generations[i].client = client_of(http);
       cancels.push_back(service.generate(std::move(request.generations[i]),
-                                         [answer, i](const AnswerPart& part) { answer->take(i, part); }));
+                                         noted(reply, [answer, i](const AnswerPart& part) { answer->take(i, part); })));
     }
   } catch (...) {
     answer->drop();
