@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   mdi::add_eval(app);
   mdi::add_generate(app);
   mdi::add_inspect(app);
+  mdi::add_serve(app);
   mdi::add_synth(app);
   mdi::add_tokenize(app);
 
