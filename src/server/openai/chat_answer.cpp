@@ -113,6 +113,7 @@ class StreamedChat {
       : service_(service),
         reply_(std::move(reply)),
         usage_(request.stream.include_usage),
+        continuous_(request.stream.continuous_usage),
         logprobs_(request.generation.logprobs.has_value()),
         samples_(static_cast<size_t>(request.generation.n)) {
     const AnswerHead head = head_of(service_, "chat.completion.chunk");
@@ -124,6 +125,7 @@ class StreamedChat {
     if (reply_ == nullptr) return;
     std::string out;
     if (part.finish && is_failure(*part.finish)) return fail(part);
+    if (continuous_) so_far_ = json_text(usage_json(part.total));
     Sample& sample = samples_[static_cast<size_t>(part.sample)];
     if (!sample.begun) {
       sample.begun = true;
@@ -178,7 +180,7 @@ class StreamedChat {
     out += R"(,"choices":[{"index":)" + std::to_string(sample) + R"(,"delta":)" + delta + R"(,"logprobs":)" + logprobs +
            R"(,"finish_reason":)";
     out += finish == nullptr ? "null" : '"' + std::string(finish) + '"';
-    out += usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+    out += usage_ ? "}],\"usage\":" + so_far_ + "}\n\n" : "}]}\n\n";
   }
 
   void begin() {
@@ -188,8 +190,7 @@ class StreamedChat {
   void fail(const AnswerPart& part) {
     const ApiError error = answer_error(part);
     if (begun_) {
-      service_.count(error);
-      reply_->write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n");
+      if (reply_->write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n")) service_.count(error);
       reply_->end();
     } else {
       service_.refuse(*reply_, error, openai_error);
@@ -199,8 +200,8 @@ class StreamedChat {
 
   Service& service_;
   std::shared_ptr<HttpReply> reply_;
-  bool usage_, logprobs_, begun_ = false;
-  std::string head_;
+  bool usage_, continuous_, logprobs_, begun_ = false;
+  std::string head_, so_far_ = "null";
   std::vector<Sample> samples_;
 };
 

@@ -52,7 +52,7 @@ void read_tool_choice(Fields& body, GrammarSpec& grammar) {
   grammar.parallel = body.boolean("parallel_tool_calls").value_or(true);
   if (choice == nullptr) return;
   if (choice->is_string()) {
-    const auto word = *body.word("tool_choice", {"none", "auto", "required"});
+    const std::string word = body.word("tool_choice", {"none", "auto", "required"}).value_or("");
     if (word == "none" && tools) grammar.tool_choice = Choice::kNone;
     if (word != "required") return;
     if (!tools) body.refuse("tool_choice", "\"none\" or \"auto\" where there are no tools");
@@ -161,7 +161,7 @@ ChatRequest parse_chat_request(const OrderedJson& json, const Service& service) 
   Generation& g = request.generation;
   Fields body(json, "");
   read_common(body, service, g);
-  request.stream = read_stream(body);
+  request.stream = read_stream(body, true);
   refuse_unsupported(body);
   read_max_tokens(body, g);
   read_logprobs(body, g);

@@ -101,8 +101,7 @@ void CompletionAnswer::finish() {
 void CompletionAnswer::fail(const AnswerPart& part) {
   const ApiError error = answer_error(part);
   if (begun_) {
-    service_.count(error);
-    reply_->write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n");
+    if (reply_->write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n")) service_.count(error);
     reply_->end();
   } else {
     service_.refuse(*reply_, error, openai_error);

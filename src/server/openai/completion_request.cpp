@@ -83,7 +83,7 @@ CompletionRequest parse_completion_request(const OrderedJson& json, const Servic
   Fields body(json, "");
   Generation common;
   read_common(body, service, common);
-  request.stream = read_stream(body);
+  request.stream = read_stream(body, false);
   request.n = common.n;
   common.max_tokens = static_cast<int32_t>(body.integer("max_tokens", 1, INT32_MAX).value_or(16));
   if (const auto top = body.integer("logprobs", 0, kMaxTopLogprobs)) {

@@ -66,13 +66,17 @@ void read_common(Fields& body, const Service& service, Generation& g) {
       {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"});
 }
 
-StreamSettings read_stream(Fields& body) {
+StreamSettings read_stream(Fields& body, bool chat) {
   StreamSettings s;
   s.stream = body.boolean("stream").value_or(false);
   if (const OrderedJson* options = body.object("stream_options")) {
     if (!s.stream) body.refuse("stream_options", "it only together with stream: true");
     Fields fields(*options, "stream_options");
     s.include_usage = fields.boolean("include_usage").value_or(false);
+    if (chat) s.continuous_usage = fields.boolean("continuous_usage_stats").value_or(false);
+    if (s.continuous_usage && !s.include_usage) {
+      fields.refuse("continuous_usage_stats", "it only together with include_usage: true");
+    }
     fields.ignore({"include_obfuscation"});
     fields.done();
   }
