@@ -210,7 +210,7 @@ async function write({ conversation, node, controller }) {
     const images = await imagesOf(before);
     node.settings = settingsOf(conversation.params);
     const body = { model: chat.model, messages: messagesOf(before, conversation.params.system, (id) => images.get(id)), stream: true,
-      stream_options: { include_usage: true }, ...node.settings };
+      stream_options: { include_usage: true, continuous_usage_stats: true }, ...node.settings };
     if (!body.model) {
       await loadModels();
       body.model = chat.model;

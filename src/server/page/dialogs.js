@@ -16,7 +16,7 @@ function show(label, content, className = '') {
       event.preventDefault();
       dialog.close(event.submitter?.value ?? '');
     });
-    document.body.append(dialog);
+    document.getElementById('main').append(dialog);  // a landmark
     dialog.showModal();
     (dialog.querySelector('[data-first]') ?? close).focus();
   });
@@ -62,6 +62,6 @@ export function showHelp() {
   const mac = /Mac|iPhone|iPad/.test(navigator.platform);
   const keys = (text) => text.split(' ').map((key) => h('kbd', {}, mac && key === 'Ctrl' ? '⌘' : mac && key === 'Alt' ? '⌥' : key));
   return show('Keyboard', [h('div.shortcuts', {}, ...kShortcuts.map(([title, list]) => h('section', {}, h('h3', {}, title),
-    h('dl', {}, ...list.map(([combination, meaning]) => h('div', {}, h('dt', {}, ...keys(combination)), h('dd', {}, meaning))))))),
+    h('ul', {}, ...list.map(([combination, meaning]) => h('li', {}, h('span.keys', {}, ...keys(combination)), h('span', {}, meaning))))))),
     h('p.where', {}, 'The keys of turns work while a turn has the focus.')], 'wide');
 }

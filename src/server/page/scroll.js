@@ -6,6 +6,7 @@ export class Follower {
     this.scroller = scroller;
     this.button = button;
     this.following = true;
+    this.top = 0;
     // Only what a person does ends following: the page's own growth also makes scroll events.
     scroller.addEventListener('wheel', (event) => { if (event.deltaY < 0) this.#leave(); }, { passive: true });
     scroller.addEventListener('touchmove', () => this.#leave(), { passive: true });
@@ -13,7 +14,7 @@ export class Follower {
     scroller.addEventListener('keydown', (event) => {
       if (['PageUp', 'ArrowUp', 'Home'].includes(event.key) && !event.target.matches('textarea, input')) this.#leave();
     });
-    scroller.addEventListener('scroll', () => this.#look(), { passive: true });
+    scroller.addEventListener('scroll', () => this.#scrolled(), { passive: true });
     button.addEventListener('click', () => this.toEnd());
     new ResizeObserver(() => this.grew()).observe(scroller);
   }
@@ -23,14 +24,19 @@ export class Follower {
   }
 
   #leave() {
-    this.left = performance.now();
     this.following = false;
     this.#look();
   }
 
+  // Who comes back down to the end wants to follow again.
+  #scrolled() {
+    const top = this.scroller.scrollTop;
+    if (top > this.top && this.#distance() < kNear) this.following = true;
+    this.top = top;
+    this.#look();
+  }
+
   #look() {
-    // Just after leaving, the reader is still near the end: that is no return.
-    if (this.#distance() < (performance.now() - (this.left ?? -1000) < 250 ? 2 : kNear)) this.following = true;
     this.button.hidden = this.following || this.#distance() < kNear;
   }
 
@@ -42,7 +48,6 @@ export class Follower {
 
   toEnd() {
     this.following = true;
-    this.left = undefined;
     this.grew();
     this.button.hidden = true;
   }
