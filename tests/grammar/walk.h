@@ -60,8 +60,9 @@ struct Mask {
 inline const std::vector<int32_t>& closing_tokens() {
   static const std::vector<int32_t> kTokens = [] {
     std::vector<int32_t> ids;
-    for (const char* text : {"\"", "}", "]", "\"}", "\"]", "</", "<", "\n", ">\n", "\">", ",", ":", "\":", "0", "1", "a",
-                             " parameter", " invoke", " calls", ">", "\n</", "\n\n", " string", "\"\n", "}\n"}) {
+    for (const char* text : {"\"",     "}", "]",    "\"}",  "\"]",     "</",   "<",  "\n",         ">\n",
+                             "\">",    ",", ":",    "\":",  "0",       "1",    "a",  " parameter", " invoke",
+                             " calls", ">", "\n</", "\n\n", " string", "\"\n", "}\n"}) {
       const std::vector<int32_t> encoded = full_tokenizer().encode(text);
       if (encoded.size() == 1) ids.push_back(encoded[0]);
     }
