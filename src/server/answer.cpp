@@ -108,7 +108,6 @@ void Answer::end(Sample& sample, const Event& event, AnswerPart& part) {
     show(sample, std::move(events), part);
     if (part.finish) return;
     if (sample.parser.reply().tool_calls.empty()) {
-      show(sample, {{ChatEvent::Kind::kContent, 0, ""}}, part);
       std::string held = sample.stops.finish();
       if (!held.empty()) part.events.push_back({ChatEvent::Kind::kContent, 0, std::move(held)});
     }

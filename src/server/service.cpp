@@ -173,6 +173,7 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
   r.max_tokens = static_cast<int32_t>(max_tokens);
   r.n = g.n;
   r.logprobs = g.logprobs;
+  r.draft = g.draft;
   if (!g.ignore_eos) r.stop_ids = {model_.config().eos_token_id};
   // Where all text is content the engine may end it at once, and keeps the state of the answer's end.
   const bool tools = g.grammar.tool_choice != GrammarSpec::ToolChoice::kFree &&
@@ -227,6 +228,7 @@ CancelGeneration Service::generate(Generation generation, AnswerCallback answer)
 void Service::count(const ApiError& error) { ++errors_[static_cast<size_t>(error.kind())]; }
 
 void Service::refuse(HttpReply& reply, const ApiError& error, ErrorShape shape) {
+  if (reply.gone()) return;  // a hang-up is no error
   count(error);
   HttpAnswer answer = shape(error);
   reply.send(answer.status, std::move(answer.content_type), std::move(answer.body), std::move(answer.headers));

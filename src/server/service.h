@@ -62,6 +62,9 @@ struct Generation {
   std::optional<int32_t> logprobs;  // and this many of the most likely tokens
   std::vector<std::string> stop;
   bool ignore_eos = false;  // go on to max_tokens
+  // Draft layers may be used. What is drawn at random then depends on how many proposals were verified, which depends
+  // on time: not where the same seed has to give the same answer.
+  bool draft = true;
   GrammarSpec grammar;
   std::string salt;    // prefixes are shared between equal ones only
   std::string client;  // client_of() its HTTP request

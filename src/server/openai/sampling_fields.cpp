@@ -49,6 +49,7 @@ void read_common(Fields& body, const Service& service, Generation& g) {
   SamplingParams& s = g.sampling;
   s.seed = seed ? static_cast<uint64_t>(*seed) : random_seed();
   s.temperature = static_cast<float>(body.number("temperature", 0, 2).value_or(service.options().temperature));
+  g.draft = !seed || s.temperature == 0;
   s.top_p = static_cast<float>(body.number("top_p", 0, 1).value_or(service.options().top_p));
   // 0 is within the API's range; it means the most likely token, as the smallest number above it does.
   if (!(s.top_p > 0)) s.top_p = std::numeric_limits<float>::min();
