@@ -41,6 +41,8 @@ struct EngineOptions {
       64;                         // a sequence that has added fewer tokens to what was cached is not worth a snapshot
   int32_t preempt_every = 0;      // steps after which the youngest is preempted without need: for tests; 0: never
   bool plan_ahead = true;         // plan the next step while one runs
+  bool device_sampling = true;    // where the host is not needed, tokens are chosen on the device and read there by the
+                                  // next step, which starts before the host has seen them: same tokens, sooner
   bool record_steps = true;       // where the backend keeps what is recorded (step_recorder.h): same tokens, sooner
   std::function<double()> clock;  // seconds; empty: a steady clock
 };

@@ -1,13 +1,10 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
 namespace mdi {
-
-namespace {
 
 RunnerSizes runner_sizes(const Model& model, const EngineOptions& o) {
   const int32_t block = o.draft ? model.config().dspark_block_size : 0;
@@ -20,6 +17,8 @@ RunnerSizes runner_sizes(const Model& model, const EngineOptions& o) {
           .drafts = o.draft && model.draft_stages() > 0,
           .record = o.record_steps};
 }
+
+namespace {
 
 // The cost of draft calls before any was measured: as a step of few layers.
 CostModel draft_prior() {
@@ -63,14 +62,12 @@ bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<
   sweep();
   encode_next_image();
   if (options_.preempt_every > 0 && running_.size() > 1 && metrics_.steps % options_.preempt_every == 0) {
-    preempt(*running_.back());
-  }
-  if (!running_.empty() || !waiting_.empty()) {
-    plan();
-    apply_plan();
-    if (!parts_.empty()) run_parts();
+    land();
     sweep();
+    if (!running_.empty()) preempt(*running_.back());
   }
+  if (!running_.empty() || !waiting_.empty()) run_step();
+  sweep();
   update_gauges();
   return anything;
 }
@@ -126,22 +123,25 @@ SequenceView EngineCore::view_of(const Sequence& s, int32_t committed, int32_t k
 }
 
 PlanLimits EngineCore::limits() const {
-  return {.slots = options_.slots,
+  // What has ended or is about to keeps its slot until its last token has reached the host.
+  const auto leaving = std::count_if(running_.begin(), running_.end(), [](const auto& s) { return s->leaves(); });
+  return {.slots = options_.slots - static_cast<int32_t>(leaving),
           .max_rows = options_.max_rows,
           .max_samples = runner_.sizes().max_samples,
           .free_blocks = cache_.prefix.available(),
           .tpot_target = options_.tpot_target};
 }
 
-void EngineCore::collect(bool after_step, std::vector<Sequence*>& order, std::vector<SequenceView>& views) const {
+void EngineCore::collect(const Flight* after, std::vector<Sequence*>& order, std::vector<SequenceView>& views) const {
   order.clear();
   views.clear();
   const auto add = [&](Sequence& s) {
+    if (s.leaves()) return;
     order.push_back(&s);
     int32_t committed = s.committed;
-    int32_t known = s.known();
-    if (after_step && s.part >= 0) {
-      const Part& part = parts_[static_cast<size_t>(s.part)];
+    int32_t known = s.known() + s.awaited;
+    if (after != nullptr && s.part >= 0) {
+      const Part& part = after->parts[static_cast<size_t>(s.part)];
       committed += part.tokens;
       known += part.sampled() ? 1 : 0;
     }
@@ -158,7 +158,7 @@ void EngineCore::collect(bool after_step, std::vector<Sequence*>& order, std::ve
 
 void EngineCore::plan() {
   const double start = now();
-  collect(false, order_, views_);
+  collect(nullptr, order_, views_);
   decide_drafting(views_);
   limit_drafts(views_);
   if (have_ahead_ && order_ == ahead_order_ && views_ == ahead_views_ && limits() == ahead_limits_) {
@@ -173,9 +173,11 @@ void EngineCore::plan() {
 
 // Plans the next step as if no sequence ended in this one, no proposal was accepted and nothing arrived. Whether that
 // came true is seen by comparing what was planned from with what is there then.
-void EngineCore::plan_ahead() {
+void EngineCore::plan_ahead(Flight& flight) {
   if (!options_.plan_ahead) return;
-  collect(true, ahead_order_, ahead_views_);
+  for (size_t i = 0; i < flight.parts.size(); ++i) flight.parts[i].sequence->part = static_cast<int32_t>(i);
+  collect(&flight, ahead_order_, ahead_views_);
+  for (const Part& part : flight.parts) part.sequence->part = -1;
   limit_drafts(ahead_views_);
   ahead_limits_ = limits();
   plan_step(ahead_views_, ahead_limits_, step_cost_, ahead_);
@@ -205,7 +207,6 @@ void EngineCore::apply_plan() {
     }
     // Blocks that others hold too were counted as if they came free; what does not fit now is planned again.
     if (!reserve(s, tokens + planned.drafts)) continue;
-    s.part = static_cast<int32_t>(parts_.size());
     Part part;
     part.sequence = &s;
     part.tokens = tokens;
@@ -213,92 +214,6 @@ void EngineCore::apply_plan() {
     parts_.push_back(std::move(part));
   }
   runner_.copy_blocks(copies_);
-}
-
-StepLoad EngineCore::start_parts() {
-  StepLoad load;
-  step_sequences_.clear();
-  for (Part& part : parts_) {
-    Sequence& s = *part.sequence;
-    const auto begin = s.tokens.begin() + s.committed;
-    part.new_tokens.assign(begin, begin + part.tokens);
-    for (const Proposal& p : part.proposals) part.new_tokens.push_back(p.token);
-    if (s.committed + part.tokens == s.known()) {
-      part.sample_rows.resize(1 + part.proposals.size());
-      std::iota(part.sample_rows.begin(), part.sample_rows.end(), part.tokens - 1);
-    }
-    StepSequence sequence;
-    sequence.slot = s.slot.id();
-    sequence.start = s.committed;
-    sequence.tokens = part.new_tokens;
-    if (!s.request().images.dead.empty() && s.committed < s.prompt()) {
-      const PromptPart images = part_of(s.request().prompt, s.request().images, s.committed, part.tokens);
-      sequence.dead = images.dead;
-      sequence.image_rows = images.image_rows;
-    }
-    sequence.blocks = s.blocks.ids();
-    sequence.sample_tokens = part.sample_rows;
-    sequence.replay_from = replay_from_at(s, s.committed);
-    step_sequences_.push_back(sequence);
-
-    load += load_of(s.committed, static_cast<int64_t>(part.new_tokens.size()),
-                    static_cast<int64_t>(part.sample_rows.size()));
-    metrics_.rows += static_cast<int64_t>(part.new_tokens.size());
-    if (s.generated_count() == 0) metrics_.prefill_tokens += part.tokens;
-  }
-  runner_.start(step_sequences_, options_.replay.form);
-  return load;
-}
-
-void EngineCore::run_parts() {
-  propose();
-  const double start = now();
-  const StepLoad load = start_parts();
-  plan_ahead();
-  const std::span<const float> logits = runner_.fetch();
-  const double seconds = now() - start;
-  observe(step_cost_, load, seconds);
-  metrics_.step_seconds.add(seconds);
-  ++metrics_.steps;
-  take_results(logits);
-  for (Part& part : parts_) part.sequence->part = -1;
-}
-
-void EngineCore::take_results(std::span<const float> logits) {
-  const double start = now();
-  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
-  std::vector<int32_t> accepted;
-  std::vector<std::pair<Sequence*, std::span<const float>>> leaders;  // of requests with more than one sample
-  size_t row = 0;
-  for (Part& part : parts_) {
-    Sequence& s = *part.sequence;
-    int32_t kept = part.tokens;
-    if (part.sampled()) {
-      const auto rows = logits.subspan(row * vocab, part.sample_rows.size() * vocab);
-      row += part.sample_rows.size();
-      const Chosen chosen = choose_tokens(rows, static_cast<int64_t>(vocab), part.proposals, sampling_of(s), scratch_);
-      if (!part.proposals.empty()) {
-        for (size_t i = 0; i < part.proposals.size(); ++i) {
-          ++metrics_.proposed[i];
-          if (static_cast<int32_t>(i) < chosen.accepted) ++metrics_.accepted[i];
-        }
-      }
-      if (part.drafts > 0) note_block(drafts_, static_cast<int32_t>(part.proposals.size()), chosen.accepted);
-      if (!s.owner->forked) leaders.emplace_back(&s, rows);
-      kept += std::min(emit(s, chosen), chosen.accepted);
-    }
-    accepted.push_back(kept);
-  }
-  runner_.commit(accepted);
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    Sequence& s = *parts_[i].sequence;
-    s.committed += accepted[i];
-    const bool wanted = std::find(s.snapshots_at.begin(), s.snapshots_at.end(), s.committed) != s.snapshots_at.end();
-    const bool answered = s.ended == EndReason::kStop || s.ended == EndReason::kLength;
-    if (wanted || answered) publish(s);
-  }
-  for (const auto& [leader, rows] : leaders) fork(*leader, rows);
-  metrics_.sample_seconds.add(now() - start);
 }
 
 void EngineCore::update_gauges() {

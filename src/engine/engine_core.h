@@ -1,13 +1,20 @@
 // The engine's single thread: which sequences there are, and what a step does to them. Engine (engine.h) is its front.
 //
-// A step in order: end what is cancelled, late or stuck; plan; preempt and admit; draft; run the model; plan the next
-// step while it runs; choose tokens; commit; publish snapshots; send events.
+// A step in order: end what is cancelled, late or stuck; plan; preempt and admit; draft; run the model; choose tokens;
+// commit; publish snapshots; send events.
+//
+// Where all tokens of a step are chosen on the device, the next step is planned and started before they reach the host
+// (engine_chain.cpp). Such a step is in flight: its commit, which does not depend on what is chosen, has been asked for
+// and counted in Sequence::committed; the token that a sequence got is Sequence::awaited. A sequence that turns out to
+// have ended keeps nothing of the step behind. Where the host chooses, the next step is only planned meanwhile.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "engine/draft_policy.h"
 #include "engine/engine.h"
 #include "engine/engine_images.h"
@@ -16,6 +23,9 @@
 #include "engine/sequence.h"
 
 namespace mdi {
+
+// What an engine with these options makes its runner of.
+RunnerSizes runner_sizes(const Model& model, const EngineOptions& options);
 
 class EngineCore {
  public:
@@ -43,7 +53,20 @@ class EngineCore {
     std::vector<Proposal> proposals;   // behind them
     std::vector<int32_t> new_tokens;   // both
     std::vector<int32_t> sample_rows;  // empty: the part is not sampled
+    std::vector<TokenMask> masks;      // of a request with a grammar: at its samples
+    int32_t first_sample = 0;          // of the step's
+    bool on_device = false;            // its token is chosen there
     bool sampled() const { return !sample_rows.empty(); }
+  };
+
+  // A step that was started.
+  struct Flight {
+    std::vector<Part> parts;
+    StepLoad load;
+    double started = 0;
+    double ran = -1;  // seconds, where the backend is done when start() returns
+    int32_t ticket = 0;
+    bool on_device = false;  // all its tokens are chosen there, and no proposal is verified
   };
 
   // engine_images.cpp: requests whose images are not encoded yet
@@ -56,16 +79,27 @@ class EngineCore {
   void plan();
   SequenceView view_of(const Sequence& s, int32_t committed, int32_t known, bool running) const;
   PlanLimits limits() const;
-  // The sequences that a plan is about, as they are or as they will be when the step at hand has run and no proposal
-  // was accepted.
-  void collect(bool after_step, std::vector<Sequence*>& order, std::vector<SequenceView>& views) const;
-  void plan_ahead();
+  // The sequences that a plan is about, as they are or as they will be when the step `after` has run and no proposal
+  // was accepted. A token that the host has not seen yet counts as known; those that leave are not among them.
+  void collect(const Flight* after, std::vector<Sequence*>& order, std::vector<SequenceView>& views) const;
+  void plan_ahead(Flight& flight);
   void apply_plan();
   bool reserve(Sequence& s, int32_t tokens);
-  void run_parts();
-  StepLoad start_parts();
-  void take_results(std::span<const float> logits);
   void update_gauges();
+
+  // engine_run.cpp: one step of the model
+  void run_step();
+  bool host_chooses(const Sequence& s) const;
+  Flight start_parts();  // parts_ become the flight's
+  void finish_on_host(Flight flight);
+  void ask_grammars(Flight& flight);
+  // accepted: new tokens that each part keeps.
+  void commit_parts(const Flight& flight, std::span<const int32_t> accepted);
+  void note_done(const Flight& flight);
+  // engine_chain.cpp: steps whose tokens the host sees later
+  std::optional<Flight> start_next();  // plans and starts the step behind the one in flight
+  void take_off(Flight flight);
+  void land();
 
   // engine_draft.cpp
   void decide_drafting(std::span<const SequenceView> views);
@@ -84,6 +118,7 @@ class EngineCore {
   // Adds what was chosen to the sequence and sends it. Returns how many of the tokens were taken: all, or those up to
   // the one that ends the sequence.
   int32_t emit(Sequence& s, const Chosen& chosen);
+  Chosen chosen_on_device(int32_t token);
   void end(Sequence& s, EndReason reason, const std::string& error, Event event);
   void end_request(RequestId id, EndReason reason, const std::string& error);
   void send(RequestState& owner, Event event);
@@ -110,7 +145,11 @@ class EngineCore {
   StepPlan plan_, ahead_;
   bool have_ahead_ = false;
 
-  std::vector<Part> parts_;
+  std::vector<Part> parts_;  // of the step that is about to start, or of the one that the host finishes
+  std::optional<Flight> flight_;
+  StepChoice choice_;
+  std::unique_ptr<ThreadPool> grammars_;  // where more than one request has a grammar
+  double last_done_ = 0;                  // when a step was last seen to be done
   std::vector<StepSequence> step_sequences_;
   std::vector<CopyBlock> copies_;
   SamplingScratch scratch_;

@@ -25,6 +25,17 @@ const char* fault_text(SamplingFault fault) {
 
 }  // namespace
 
+Chosen EngineCore::chosen_on_device(int32_t token) {
+  Chosen chosen;
+  if (token == kNotFinite) {
+    chosen.fault = SamplingFault::kNotANumber;
+  } else {
+    chosen.tokens.push_back(token);
+    ++metrics_.tokens_on_device;
+  }
+  return chosen;
+}
+
 int32_t EngineCore::emit(Sequence& s, const Chosen& chosen) {
   Event event;
   event.sample = s.sample;
@@ -144,6 +155,9 @@ void EngineCore::send(RequestState& owner, Event event) {
 }
 
 void EngineCore::end_all(EndReason reason, const std::string& error) {
+  flight_.reset();
+  parts_.clear();
+  for (const auto& s : running_) s->in_flight = s->awaited = 0;
   std::vector<RequestId> ids;
   for (List* list : {&running_, &waiting_, &encoding_}) {
     for (const auto& s : *list) ids.push_back(s->owner->id);
@@ -156,7 +170,8 @@ void EngineCore::end_all(EndReason reason, const std::string& error) {
 }
 
 void EngineCore::sweep() {
-  const auto ended = [](const std::unique_ptr<Sequence>& s) { return s->ended.has_value(); };
+  // What a step in flight belongs to stays until it has landed.
+  const auto ended = [](const std::unique_ptr<Sequence>& s) { return s->ended.has_value() && s->in_flight == 0; };
   std::erase_if(running_, ended);
   std::erase_if(waiting_, ended);
   std::erase_if(encoding_, ended);

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "engine/engine.h"
 
@@ -36,7 +35,8 @@ struct EngineBytes {
   int64_t state = 0;      // blocks and slots
   int64_t buffers = 0;    // of a step, its logits included
   int64_t drafts = 0;     // of draft calls
-  int64_t graphs = 0;     // an allowance for recorded steps, on a GPU
+  int64_t images = 0;     // of the vision tower
+  int64_t graphs = 0;     // an allowance for recorded steps and what the driver keeps, on a GPU
   int64_t snapshots = 0;  // host memory
   int64_t host = 0;       // other host memory: what is fetched and staged
 };

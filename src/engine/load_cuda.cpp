@@ -4,6 +4,7 @@
 
 #include "checkpoint/memory_plan.h"
 #include "core/error.h"
+#include "engine/gpu_memory.h"
 #include "engine/load.h"
 #include "model/place.h"
 
@@ -50,6 +51,8 @@ void need_gpu() { find_cuda_device(0); }
 
 std::unique_ptr<Context> make_gpu_context() { return make_cuda_context(0, kWorkspaceBytes); }
 
+uint64_t gpu_free_memory() { return static_cast<uint64_t>(find_cuda_device(0).free); }
+
 void check_gpu_room(const ModelConfig& config) {
   const CudaDevice device = find_cuda_device(0);
   check_room(config, device.name, static_cast<uint64_t>(device.free));
@@ -62,6 +65,11 @@ void need_gpu() { throw Error("device cuda", "this build has no CUDA backend: co
 std::unique_ptr<Context> make_gpu_context() {
   need_gpu();
   return nullptr;
+}
+
+uint64_t gpu_free_memory() {
+  need_gpu();
+  return 0;
 }
 
 void check_gpu_room(const ModelConfig&) { need_gpu(); }

@@ -60,9 +60,11 @@ std::string describe(const EngineMetrics& m) {
   line(out, "ended: error", as_double(m.ended_error));
   line(out, "steps", as_double(m.steps));
   line(out, "steps recorded", as_double(m.steps_recorded));
+  line(out, "steps chained", as_double(m.steps_chained));
   line(out, "rows", as_double(m.rows));
   line(out, "prefill tokens", as_double(m.prefill_tokens));
   line(out, "generated tokens", as_double(m.generated_tokens));
+  line(out, "chosen on the device", as_double(m.tokens_on_device));
   line(out, "preemptions", as_double(m.preemptions));
   const double looked_up = as_double(std::max<int64_t>(m.prompt_tokens, 1));
   line(out, "prefix hit rate", 100.0 * as_double(m.hit_tokens) / looked_up, " % of prompt tokens");

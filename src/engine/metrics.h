@@ -34,6 +34,8 @@ struct EngineMetrics {
   // Steps
   int64_t steps = 0, rows = 0, prefill_tokens = 0, generated_tokens = 0, preemptions = 0;
   int64_t steps_recorded = 0;                     // that ran what was recorded at start (step_recorder.h)
+  int64_t steps_chained = 0;                      // started before the host had seen the tokens of the step before
+  int64_t tokens_on_device = 0;                   // of generated_tokens, chosen on the device
   int64_t plans_ahead = 0, plans_ahead_used = 0;  // made while the step before ran; and still right after it
   Histogram step_seconds, plan_seconds, sample_seconds;
   double step_started = 0;  // on the engine's clock: a health check sees a step that hangs

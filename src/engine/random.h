@@ -12,7 +12,7 @@ struct RandomKey {
   uint64_t position = 0;
 };
 
-// Philox 4x32 with 10 rounds (Salmon et al., 2011). `draw` tells apart the numbers that one position needs.
+// Philox (kernels/sample_math.h). `draw` tells apart the numbers that one position needs.
 uint64_t random_bits(const RandomKey& key, uint32_t draw);
 
 // In [0, 1), 53 bits.

@@ -2,12 +2,14 @@
 // knows slots and blocks by id only; who has which is the engine's and the cache room's business.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "cache/block_table.h"
 #include "engine/step_recorder.h"
+#include "kernels/sample.h"
 #include "model/draft.h"
 #include "model/forward.h"
 #include "model/state_copy.h"
@@ -21,7 +23,23 @@ struct RunnerSizes {
   int64_t max_length = 0;   // of a sequence
   bool drafts = false;
   bool record = true;  // steps of fixed shapes, where the backend keeps what is recorded
+  bool warm = true;    // false: nothing is run or recorded, for whoever counts what is allocated
 };
+
+// What of a step's tokens is chosen on the device, and which of its own tokens are.
+struct StepChoice {
+  std::vector<SampleRow> rows;  // [samples], wanted or left to the host
+  // New tokens of the step that the step before has chosen: token `place` of the step is that of its sample `source`.
+  std::vector<int32_t> place, source;
+  void clear() {
+    rows.clear();
+    place.clear();
+    source.clear();
+  }
+};
+
+// How many steps are recorded (step_recorder.h) where `record` is set and the backend records.
+size_t recorded_count(const Model& model, const RunnerSizes& sizes);
 
 class Runner {
  public:
@@ -47,11 +65,20 @@ class Runner {
   void save(int32_t slot, int32_t snapshot) { save_slot(context_, state_, slot, snapshots_, snapshot); }
   void restore(int32_t slot, int32_t snapshot) { restore_slot(context_, state_, slot, snapshots_, snapshot); }
 
-  // Starts a step. With CUDA it runs while the caller goes on; nothing of it is permanent before commit().
-  void start(std::span<const StepSequence> sequences, ReplayForm form);
-  // Waits for the step. Its logits [samples, vocab], in the order of the sampled rows; valid until the next fetch().
-  std::span<const float> fetch();
-  // accepted[s]: new tokens that sequence s of the step keeps.
+  // Whether the device runs what it was asked for while the caller goes on.
+  bool runs_ahead() const { return context_.ops->make_mark != nullptr; }
+
+  // Starts a step and the choice of its tokens. With CUDA it runs while the caller goes on; nothing of it is permanent
+  // before commit(). Returns a ticket for chosen(). The step before may still run, but its commit has been asked for,
+  // and the choice of the one before that has been waited for.
+  int32_t start(std::span<const StepSequence> sequences, ReplayForm form, const StepChoice& choice = {});
+  // Waits for a started step, not for what came after it. [samples] what the device chose (kernels/sample.h); valid
+  // until the second start() from then on.
+  std::span<const int32_t> chosen(int32_t ticket);
+  // Waits for the step started last. Its logits [samples, vocab], in the order of the sampled rows, of those rows whose
+  // flag is not 0 (all, without flags); the others have any values. Valid until the next fetch().
+  std::span<const float> fetch(std::span<const uint8_t> rows = {});
+  // Of the step started last; accepted[s]: new tokens that sequence s of the step keeps.
   void commit(std::span<const int32_t> accepted);
 
   // Proposals for sequences whose state is committed. Not between start() and commit().
@@ -59,6 +86,17 @@ class Runner {
 
  private:
   void warm();
+  void choose(const StepChoice& choice);
+  void place_tokens(const StepChoice& choice);
+
+  // What a step and the one before it have apart, by turns.
+  struct Turn {
+    std::byte* choice = nullptr;  // host memory: SampleRow [max_samples], then indices [3, slots]
+    int32_t* chosen = nullptr;    // host memory [max_samples]
+    DeviceBuffer device_chosen;   // [max_samples]
+    void* mark = nullptr;         // behind the copy to `chosen`
+    int32_t samples = 0;
+  };
 
   Context& context_;
   const Model& model_;
@@ -72,6 +110,9 @@ class Runner {
   Step step_;
   bool recorded_ = false;  // step_ ran what was recorded
   int64_t recorded_steps_ = 0;
+  std::array<Turn, 2> turns_;
+  int32_t turn_ = 0;         // of the step started last
+  DeviceBuffer choice_;      // as Turn::choice
   float* logits_ = nullptr;  // [max_samples, vocab], host memory that the device reaches without staging
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/random.h"
+#include "kernels/sample.h"
 
 namespace mdi {
 
@@ -38,12 +39,16 @@ struct TokenProbability {
   int32_t token;
   double probability;
 };
-// The distribution that a token is drawn from, by falling probability (the lower id first among equals), summing to 1.
-// The filters apply in the order top-k, top-p, min-p, to softmax(logits / temperature). Greedy: one token. A logit of
-// -inf is never drawn; NaN neither.
+// The distribution that a token is drawn from, in ascending id, summing to 1; tokens that cannot be drawn are left out.
+// The filters apply in the order top-k, top-p, min-p, to softmax(logits / temperature), with the lower id first among
+// equals (kernels/sample_math.h). Greedy: one token. A logit of -inf is never drawn; NaN neither.
 std::vector<TokenProbability> distribution(std::span<const float> logits, const SamplingParams& params);
 
+// The first token, in ascending id, at which the sum of the probabilities exceeds `uniform`.
 int32_t draw(std::span<const TokenProbability> distribution, double uniform);
+
+// What a device needs to choose the same token as sample().
+SampleRow sample_row(const SamplingParams& params, uint64_t sequence, uint64_t position);
 
 int32_t sample(std::span<const float> logits, const SamplingParams& params, uint64_t sequence, uint64_t position);
 

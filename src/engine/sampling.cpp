@@ -33,7 +33,12 @@ Adjusted adjust(std::span<const float> logits, std::span<const Proposal> before,
       for (const Proposal& p : before) s.history->pop(p.token);
     }
   }
-  if (masks) {
+  if (masks && !s.masks.empty()) {
+    const TokenMask& mask = s.masks[before.size()];
+    if (mask.restricts && !apply_allowed(scratch.row, mask.bits)) {
+      return {scratch.row, SamplingFault::kNothingAllowed};
+    }
+  } else if (masks) {
     scratch.generated.assign(s.generated.begin(), s.generated.end());
     for (const Proposal& p : before) scratch.generated.push_back(p.token);
     scratch.bits.assign(token_bit_words(static_cast<int64_t>(logits.size())), 0);
@@ -45,6 +50,18 @@ Adjusted adjust(std::span<const float> logits, std::span<const Proposal> before,
 }
 
 }  // namespace
+
+std::vector<TokenMask> make_masks(const AllowedTokens& allowed, std::span<const int32_t> generated,
+                                  std::span<const Proposal> proposals, int64_t vocab) {
+  std::vector<TokenMask> masks(1 + proposals.size());
+  std::vector<int32_t> tokens(generated.begin(), generated.end());
+  for (size_t i = 0; i < masks.size(); ++i) {
+    masks[i].bits.assign(token_bit_words(vocab), 0);
+    masks[i].restricts = allowed(tokens, masks[i].bits);
+    if (i < proposals.size()) tokens.push_back(proposals[i].token);
+  }
+  return masks;
+}
 
 Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<const Proposal> proposals,
                      const SamplingSequence& s, SamplingScratch& scratch) {

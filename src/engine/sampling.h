@@ -13,6 +13,12 @@
 
 namespace mdi {
 
+// What a grammar allows at one place.
+struct TokenMask {
+  bool restricts = false;
+  std::vector<uint32_t> bits;  // where it does (penalties.h, TokenBits)
+};
+
 // What the choice depends on besides the logits. Everything is a function of committed tokens.
 struct SamplingSequence {
   const SamplingParams* params = nullptr;
@@ -22,6 +28,7 @@ struct SamplingSequence {
   uint64_t position = 0;                    // of the first token that is chosen
   TokenHistory* history = nullptr;          // null: the parameters need none; the same after the call as before
   std::span<const int32_t> generated = {};  // after the prompt
+  std::span<const TokenMask> masks = {};    // make_masks() of these, made beforehand; empty: `allowed` is asked
 };
 
 enum class SamplingFault : uint8_t { kNone, kNotANumber, kNothingAllowed };
@@ -39,6 +46,10 @@ struct SamplingScratch {
   std::vector<uint32_t> bits;
   std::vector<int32_t> generated;
 };
+
+// [1 + proposals] what `allowed` says behind `generated` and behind each proposal.
+std::vector<TokenMask> make_masks(const AllowedTokens& allowed, std::span<const int32_t> generated,
+                                  std::span<const Proposal> proposals, int64_t vocab);
 
 // logits: [1 + proposals, vocab], of the rows behind which the token at `position`, position + 1, ... come.
 Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<const Proposal> proposals,

@@ -49,15 +49,24 @@ struct Sequence {
 
   bool counted = false;  // has been admitted once: it no longer counts as queued
   Progress progress;
-  int32_t admissions = 0;  // since it last generated a token
-  int32_t part = -1;       // of the step at hand
-  TokenHistory history;    // where penalties need it
+  int32_t admissions = 0;      // since it last generated a token
+  int32_t part = -1;           // of the step at hand
+  int32_t in_flight = 0;       // steps that it is part of and whose tokens have not reached the host
+  int32_t awaited = 0;         // tokens behind `tokens` that the device has chosen and the host has not seen: 0 or 1
+  int32_t awaited_sample = 0;  // which sample of the step in flight it is
+  TokenHistory history;        // where penalties need it
   std::optional<Detokenizer> detokenizer;
   StopStrings stops;
   double first_token_at = 0, last_token_at = 0;
   std::optional<EndReason> ended;
 
   const Request& request() const { return owner->request; }
+  // Whether nothing more is to be run for it, though its last token may not have reached the host yet.
+  bool leaves() const {
+    return ended.has_value() || (awaited > 0 && generated_count() + awaited >= owner->request.max_tokens);
+  }
+  // Whether it has ended with a whole answer, which others may go on from.
+  bool answered() const { return ended == EndReason::kStop || ended == EndReason::kLength; }
   bool running() const { return static_cast<bool>(slot); }
   int32_t known() const { return static_cast<int32_t>(tokens.size()); }
   int32_t prompt() const { return static_cast<int32_t>(owner->request.prompt.size()); }

@@ -7,22 +7,19 @@ namespace mdi {
 namespace {
 
 double probability_of(std::span<const TokenProbability> distribution, int32_t token) {
-  const auto it = std::find_if(distribution.begin(), distribution.end(),
-                               [token](const TokenProbability& t) { return t.token == token; });
-  return it == distribution.end() ? 0.0 : it->probability;
+  const auto it = std::lower_bound(distribution.begin(), distribution.end(), token,
+                                   [](const TokenProbability& a, int32_t wanted) { return a.token < wanted; });
+  return it == distribution.end() || it->token != token ? 0.0 : it->probability;
 }
 
 // max(p - q, 0), normalised. Where rounding leaves nothing, p and q are equal and p itself is right.
 std::vector<TokenProbability> residual(std::span<const TokenProbability> p, std::span<const TokenProbability> q) {
-  std::vector<TokenProbability> by_token(q.begin(), q.end());
-  std::sort(by_token.begin(), by_token.end(),
-            [](const TokenProbability& a, const TokenProbability& b) { return a.token < b.token; });
   std::vector<TokenProbability> rest;
   double sum = 0;
+  auto at = q.begin();
   for (const TokenProbability& t : p) {
-    const auto it = std::lower_bound(by_token.begin(), by_token.end(), t.token,
-                                     [](const TokenProbability& a, int32_t token) { return a.token < token; });
-    const double taken = it != by_token.end() && it->token == t.token ? it->probability : 0.0;
+    while (at != q.end() && at->token < t.token) ++at;
+    const double taken = at != q.end() && at->token == t.token ? at->probability : 0.0;
     if (t.probability <= taken) continue;
     rest.push_back({t.token, t.probability - taken});
     sum += rest.back().probability;

@@ -10,7 +10,7 @@
 
 namespace mdi {
 
-// A proposal and the distribution that it was drawn from.
+// A proposal and the distribution that it was drawn from, in ascending id.
 struct Proposal {
   int32_t token = 0;
   std::vector<TokenProbability> distribution;
@@ -24,9 +24,9 @@ struct Verdict {
   int32_t next = 0;      // the token after them, from the target
 };
 
-// targets[i] is the target's distribution of the token at `position` + i, given the proposals before it; there is one
-// more than there are proposals. Each proposal is accepted with probability min(1, p/q); the first that is not is
-// replaced by a draw from max(p - q, 0), normalised; after all k comes a plain draw from targets[k].
+// targets[i] is the target's distribution, in ascending id, of the token at `position` + i, given the proposals before
+// it; there is one more than there are proposals. Each proposal is accepted with probability min(1, p/q); the first
+// that is not is replaced by a draw from max(p - q, 0), normalised; after all k comes a plain draw from targets[k].
 Verdict verify(std::span<const std::vector<TokenProbability>> targets, std::span<const Proposal> proposals,
                const RandomKey& key);
 

@@ -89,12 +89,13 @@ const StepRecorder::Recorded* StepRecorder::find(const Step& step) const {
   return at == recorded_.end() ? nullptr : &*at;
 }
 
-bool StepRecorder::forward(const Step& step) {
+bool StepRecorder::forward(const Step& step, const std::function<void()>& uploaded) {
   taken_ = find(step);
   if (taken_ == nullptr) return false;
   sequences_ = step.sequences();
   pad_step(step, taken_->shape, padding_slot_, padding_block_, padded_);
   upload_step(context_, padded_, buffers_);
+  if (uploaded) uploaded();
   context_.ops->run_recorded(context_, taken_->forward);
   return true;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,8 +29,9 @@ class StepRecorder {
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
 
-  // As forward(), or false and nothing done where no shape takes the step.
-  bool forward(const Step& step);
+  // As forward(), or false and nothing done where no shape takes the step. `uploaded` is called between the upload of
+  // the step's arrays and its run.
+  bool forward(const Step& step, const std::function<void()>& uploaded = {});
   // As commit() of the step that forward took last.
   void commit(std::span<const int32_t> accepted);
 

@@ -1,11 +1,13 @@
 // The whole engine on the GPU: 64 mixed requests get the same tokens alone, batched, chunked in three ways, preempted,
-// with prefix hits, forked and with drafts; serving allocates nothing; a request costs what its own length costs. The
-// tiny text model; where MDI_SLICE names a checkpoint (`mdi synth DIR --preset slice`), that one too, in fewer ways.
+// with prefix hits, forked and with drafts, chosen on the device and on the host; serving allocates nothing; a request
+// costs what its own length costs. The tiny text model; where MDI_SLICE names a checkpoint (`mdi synth DIR --preset
+// slice`), that one too, in fewer ways.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
 #include "../engine/mixed_requests.h"
+#include "engine/engine_plan.h"
 #include "find_golden.h"
 #include "harness.h"
 #include "model/place.h"
@@ -118,12 +120,81 @@ void check_allocations(const Subject& s) {
   context.ops = before;
 }
 
+// What an engine takes of the GPU's memory, against its plan.
+void check_plan(const Subject& s) {
+  EngineOptions o;
+  o.slots = 16;
+  o.max_length = 4096;
+  o.snapshots = 8;
+  const EngineBytes planned = dry_run(s.model, s.h.cuda(), o);
+  size_t before = 0, after = 0, total = 0;
+  MDI_CUDA(cudaMemGetInfo(&before, &total));
+  const Engine engine(s.h.cuda(), s.model, nullptr, o);
+  MDI_CUDA(cudaMemGetInfo(&after, &total));
+  const auto taken = static_cast<int64_t>(before) - static_cast<int64_t>(after);
+  s.h.expect("engine plan", s.name, taken <= planned.device,
+             std::to_string(taken) + " bytes taken, " + std::to_string(planned.device) + " planned, of them " +
+                 std::to_string(planned.graphs) + " for graphs and the driver");
+}
+
+// Tokens a second of `sequences` requests that decode at once.
+double decoding_rate(Engine& engine, int32_t sequences, const SamplingParams& sampling) {
+  constexpr int32_t kTokens = 160;
+  double best = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (int32_t i = 0; i < sequences; ++i) {
+      Request r;
+      r.prompt = testing::some_tokens(8, static_cast<uint32_t>(i));
+      r.max_tokens = round == 0 ? 20 : kTokens;
+      r.sampling = sampling;
+      r.sampling.seed = static_cast<uint64_t>(i);
+      engine.submit(std::move(r));
+    }
+    const auto start = std::chrono::steady_clock::now();
+    engine.run();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (round > 0) best = std::max(best, kTokens * sequences / seconds);
+  }
+  return best;
+}
+
+// The better of two rounds behind one to warm up, with tokens chosen on the host and on the device.
+void time_engine(const Subject& s) {
+  const std::pair<const char*, SamplingParams> kinds[] = {
+      {"greedy", {.temperature = 0}},
+      {"sampled", {.temperature = 1.0f}},
+      {"top-k and top-p", {.temperature = 1.0f, .top_k = 50, .top_p = 0.95f}}};
+  for (const int32_t sequences : {1, 8, 64}) {
+    double rates[2][std::size(kinds)] = {};
+    for (const bool device : {false, true}) {
+      EngineOptions o;
+      o.slots = sequences;
+      o.max_length = 1024;
+      o.snapshots = 0;
+      o.draft = false;
+      o.device_sampling = device;
+      Engine engine(s.h.cuda(), s.model, nullptr, o);
+      for (size_t k = 0; k < std::size(kinds); ++k) {
+        rates[device ? 1 : 0][k] = decoding_rate(engine, sequences, kinds[k].second);
+      }
+    }
+    for (size_t k = 0; k < std::size(kinds); ++k) {
+      std::printf("TIME decoding, %s, %d sequences, %s: %.0f tokens/s chosen on the host, %.0f on the device\n",
+                  s.name.c_str(), sequences, kinds[k].first, rates[0][k], rates[1][k]);
+    }
+  }
+}
+
 void check_placed(Harness& h, const std::string& name, Model model, bool all) {
   const DeviceBuffer placed = place_weights(h.cuda(), model);
   const Subject s{h, name, model};
-  check_variants(s, all);
-  check_forks(s);
-  check_allocations(s);
+  if (h.wants("engine")) {
+    check_plan(s);
+    check_variants(s, all);
+    check_forks(s);
+    check_allocations(s);
+  }
+  if (h.timing()) time_engine(s);
 }
 
 int run(int argc, char** argv) {

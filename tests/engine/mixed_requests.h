@@ -77,6 +77,38 @@ inline std::vector<MixedVariant> mixed_variants() {
   add(
       "WithoutPlanningAhead", [](MixedVariant& v) { v.options.plan_ahead = false; },
       [](const EngineMetrics& m) { return need(m.plans_ahead == 0, "no plan ahead", m.plans_ahead); });
+  // Requests of which few have penalties, so that most steps go on without the host.
+  add(
+      "FewAtOnce", [](MixedVariant& v) { v.options.slots = 3; },
+      [](const EngineMetrics& m) {
+        return need(m.steps_chained > m.steps / 4, "a quarter of all steps chained", m.steps_chained) +
+               need(m.tokens_on_device > m.generated_tokens / 2, "half of all tokens chosen on the device",
+                    m.tokens_on_device);
+      });
+  const auto on_the_host = [](const EngineMetrics& m) {
+    return need(m.steps_chained == 0, "no step chained", m.steps_chained) +
+           need(m.tokens_on_device == 0, "no token chosen on the device", m.tokens_on_device);
+  };
+  add(
+      "BatchedOnTheHost", [](MixedVariant& v) { v.options.device_sampling = false; }, on_the_host);
+  add(
+      "FewAtOnceOnTheHost",
+      [](MixedVariant& v) {
+        v.options.device_sampling = false;
+        v.options.slots = 3;
+      },
+      on_the_host);
+  add(
+      "PrefixHitsAndPreemptionOnTheHost",
+      [](MixedVariant& v) {
+        v.options.device_sampling = false;
+        v.options.snapshots = 20;
+        v.options.snapshot_min_tokens = 1;
+        v.options.blocks = 10;
+        v.options.preempt_every = 7;
+        v.rounds = 2;
+      },
+      on_the_host);
   add("ChunksOf13", [](MixedVariant& v) { v.options.max_rows = 13; });
   add("ChunksOf50", [](MixedVariant& v) { v.options.max_rows = 50; });
   add("ChunksOf177", [](MixedVariant& v) { v.options.max_rows = 177; });

@@ -39,9 +39,9 @@ TEST(Numbers, LogitsThatAreNotNumbersEndTheirRequestAndNobodyElses) {
   };
   served.engine->step();
   listening().on_logits = nullptr;
+  served.engine->run();
   EXPECT_EQ(served.answer(ids[1]).end, EndReason::kError);
   EXPECT_NE(served.answer(ids[1]).error.find("not a finite number"), std::string::npos);
-  served.engine->run();
   for (const uint32_t i : {0u, 2u}) {
     EXPECT_EQ(served.answer(ids[i]).tokens, alone(some_tokens(20, i), 10));
   }

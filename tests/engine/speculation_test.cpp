@@ -24,7 +24,6 @@ Row bigram(const double (&table)[kVocab][kVocab], int32_t previous) {
   for (int32_t t = 0; t < kVocab; ++t) {
     if (table[previous][t] > 0) row.push_back({t, table[previous][t]});
   }
-  std::sort(row.begin(), row.end(), [](const auto& a, const auto& b) { return a.probability > b.probability; });
   return row;
 }
 

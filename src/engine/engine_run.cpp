@@ -1,0 +1,202 @@
+// One step of the model: from its parts to tokens and a commit.
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <thread>
+
+#include "engine/engine_core.h"
+
+namespace mdi {
+
+void EngineCore::run_step() {
+  if (!flight_) {
+    plan();
+    apply_plan();
+    if (parts_.empty()) return;
+    propose();
+    Flight flight = start_parts();
+    if (!flight.on_device) return finish_on_host(std::move(flight));
+    take_off(std::move(flight));
+  }
+  std::optional<Flight> next = start_next();
+  land();
+  if (!next) return;
+  if (next->on_device) {
+    take_off(std::move(*next));
+  } else {
+    finish_on_host(std::move(*next));
+  }
+}
+
+// Penalties, biases and grammars change the row first, log-probabilities are read off it, and the samples of a request
+// that have not been forked yet all draw from it.
+bool EngineCore::host_chooses(const Sequence& s) const {
+  const Request& r = s.request();
+  return !options_.device_sampling || has_penalties(r.sampling) || r.allowed || r.logprobs || !s.owner->forked;
+}
+
+EngineCore::Flight EngineCore::start_parts() {
+  Flight flight;
+  flight.on_device = options_.device_sampling;
+  step_sequences_.clear();
+  choice_.clear();
+  int32_t rows = 0;
+  bool any = false;  // tokens to choose on the device
+  for (Part& part : parts_) {
+    Sequence& s = *part.sequence;
+    const int32_t seen = std::min(part.tokens, s.known() - s.committed);
+    const auto begin = s.tokens.begin() + s.committed;
+    part.new_tokens.assign(begin, begin + seen);
+    if (seen < part.tokens) {  // the last one is on the device alone
+      choice_.place.push_back(rows + seen);
+      choice_.source.push_back(s.awaited_sample);
+      part.new_tokens.push_back(0);
+    }
+    for (const Proposal& p : part.proposals) part.new_tokens.push_back(p.token);
+    part.first_sample = static_cast<int32_t>(choice_.rows.size());
+    const int32_t known = s.known() + s.awaited;
+    if (s.committed + part.tokens == known) {
+      part.sample_rows.resize(1 + part.proposals.size());
+      std::iota(part.sample_rows.begin(), part.sample_rows.end(), part.tokens - 1);
+      part.on_device = part.proposals.empty() && !host_chooses(s);
+      flight.on_device = flight.on_device && part.on_device;
+      any = any || part.on_device;
+      SampleRow row{.wanted = 0};
+      if (part.on_device) {
+        row = sample_row(s.request().sampling, static_cast<uint64_t>(s.sample), static_cast<uint64_t>(known));
+      }
+      choice_.rows.resize(choice_.rows.size() + part.sample_rows.size(), row);
+    }
+    StepSequence sequence;
+    sequence.slot = s.slot.id();
+    sequence.start = s.committed;
+    sequence.tokens = part.new_tokens;
+    if (!s.request().images.dead.empty() && s.committed < s.prompt()) {
+      const PromptPart images = part_of(s.request().prompt, s.request().images, s.committed, part.tokens);
+      sequence.dead = images.dead;
+      sequence.image_rows = images.image_rows;
+    }
+    sequence.blocks = s.blocks.ids();
+    sequence.sample_tokens = part.sample_rows;
+    sequence.replay_from = replay_from_at(s, s.committed);
+    step_sequences_.push_back(sequence);
+
+    const auto count = static_cast<int32_t>(part.new_tokens.size());
+    rows += count;
+    flight.load += load_of(s.committed, count, static_cast<int64_t>(part.sample_rows.size()));
+    if (s.generated_count() + s.awaited == 0) metrics_.prefill_tokens += part.tokens;
+    ++s.in_flight;
+  }
+  metrics_.rows += rows;
+  if (!any) choice_.rows.clear();
+  flight.started = now();
+  flight.ticket = runner_.start(step_sequences_, options_.replay.form, choice_);
+  if (!runner_.runs_ahead()) flight.ran = now() - flight.started;
+  flight.parts = std::move(parts_);
+  parts_.clear();
+  return flight;
+}
+
+// A step's own time: from its start, or from the end of the step before where that was later.
+void EngineCore::note_done(const Flight& flight) {
+  const double time = now();
+  const double seconds = flight.ran >= 0 ? flight.ran : time - std::max(flight.started, last_done_);
+  last_done_ = time;
+  observe(step_cost_, flight.load, seconds);
+  metrics_.step_seconds.add(seconds);
+  ++metrics_.steps;
+}
+
+// Masks are functions of known tokens: they are made while the step runs, those of different requests at once.
+void EngineCore::ask_grammars(Flight& flight) {
+  std::vector<std::vector<Part*>> requests;  // the samples of one request share a function
+  for (Part& part : flight.parts) {
+    const Sequence& s = *part.sequence;
+    if (!part.sampled() || part.on_device || s.ended || !s.request().allowed) continue;
+    const auto same = [&](const auto& parts) { return parts.front()->sequence->owner == s.owner; };
+    const auto at = std::find_if(requests.begin(), requests.end(), same);
+    (at == requests.end() ? requests.emplace_back() : *at).push_back(&part);
+  }
+  std::vector<std::exception_ptr> errors(requests.size());
+  const auto ask = [&](int64_t i) {
+    try {
+      for (Part* part : requests[static_cast<size_t>(i)]) {
+        const Sequence& s = *part->sequence;
+        part->masks = make_masks(s.request().allowed, s.generated(), part->proposals, model_.config().vocab_size);
+      }
+    } catch (...) {
+      errors[static_cast<size_t>(i)] = std::current_exception();
+    }
+  };
+  if (requests.size() > 1) {
+    const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    if (!grammars_) grammars_ = std::make_unique<ThreadPool>(std::min(4, cores));
+    grammars_->for_each(static_cast<int64_t>(requests.size()), ask);
+  } else if (!requests.empty()) {
+    ask(0);
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+void EngineCore::finish_on_host(Flight flight) {
+  plan_ahead(flight);
+  ask_grammars(flight);
+  std::vector<uint8_t> rows;  // that the host looks at
+  for (const Part& part : flight.parts) {
+    const bool wanted = !part.on_device && !part.sequence->ended;
+    rows.resize(rows.size() + part.sample_rows.size(), wanted ? 1 : 0);
+  }
+  const std::span<const float> logits = runner_.fetch(rows);
+  const std::span<const int32_t> chosen_there = runner_.chosen(flight.ticket);
+  note_done(flight);
+
+  const double start = now();
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  std::vector<int32_t> accepted;
+  std::vector<std::pair<Sequence*, std::span<const float>>> leaders;  // of requests with more than one sample
+  for (Part& part : flight.parts) {
+    Sequence& s = *part.sequence;
+    --s.in_flight;
+    int32_t kept = s.ended ? 0 : part.tokens;
+    if (part.sampled() && !s.ended) {
+      const auto first = static_cast<size_t>(part.first_sample);
+      Chosen chosen;
+      if (part.on_device) {
+        chosen = chosen_on_device(chosen_there[first]);
+      } else {
+        const auto own = logits.subspan(first * vocab, part.sample_rows.size() * vocab);
+        SamplingSequence sequence = sampling_of(s);
+        sequence.masks = part.masks;
+        chosen = choose_tokens(own, static_cast<int64_t>(vocab), part.proposals, sequence, scratch_);
+        if (!s.owner->forked) leaders.emplace_back(&s, own);
+      }
+      for (size_t i = 0; i < part.proposals.size(); ++i) {
+        ++metrics_.proposed[i];
+        if (static_cast<int32_t>(i) < chosen.accepted) ++metrics_.accepted[i];
+      }
+      if (part.drafts > 0) note_block(drafts_, static_cast<int32_t>(part.proposals.size()), chosen.accepted);
+      kept += std::min(emit(s, chosen), chosen.accepted);
+    }
+    accepted.push_back(kept);
+  }
+  commit_parts(flight, accepted);
+  for (const Part& part : flight.parts) {
+    if (part.sampled() && part.sequence->answered()) publish(*part.sequence);
+  }
+  for (const auto& [leader, row] : leaders) fork(*leader, row);
+  metrics_.sample_seconds.add(now() - start);
+}
+
+void EngineCore::commit_parts(const Flight& flight, std::span<const int32_t> accepted) {
+  runner_.commit(accepted);
+  for (size_t i = 0; i < flight.parts.size(); ++i) {
+    Sequence& s = *flight.parts[i].sequence;
+    s.committed += accepted[i];
+    const bool wanted = std::find(s.snapshots_at.begin(), s.snapshots_at.end(), s.committed) != s.snapshots_at.end();
+    if (wanted && accepted[i] > 0) publish(s);
+  }
+}
+
+}  // namespace mdi
