@@ -37,8 +37,9 @@ inline size_t token_bit_words(int64_t vocab) { return static_cast<size_t>((vocab
 // The hook for grammars: which tokens may follow `generated` (what a request has generated after its prompt). A pure
 // function of these tokens, called for committed tokens and for drafted ones that may yet be rejected, so there is no
 // state that a rejection could leave behind; whoever implements it may remember states by prefix. Sets `bits` (given
-// all zero) and returns true, or returns false when anything may follow. Called between the start of a step and the
-// choice of its tokens, from the engine's thread.
+// all zero) and returns true, or returns false when anything may follow. Called while a step runs, before the choice of
+// its tokens, and while drafting: for one request by one thread at a time, not always the same one, and for different
+// requests by several threads at once.
 using AllowedTokens = std::function<bool(std::span<const int32_t> generated, TokenBits bits)>;
 
 // Whether any parameter needs a TokenHistory or changes a logit.
