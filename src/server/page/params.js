@@ -1,4 +1,5 @@
 // The panel of parameters. What is empty is the server's choice; what is wrong is said beside its field.
+import { hasKey, setKey } from './api.js';
 import { chat, events, setParams } from './chat.js';
 import { byId, h, iconButton } from './dom.js';
 import { checkParams, kDefaults, parseTools } from './request.js';
@@ -32,7 +33,8 @@ export class ParamsPanel {
       field('schema', 'JSON schema', area(7)), example('schema', kSchemaExample, 'Insert an example schema'),
       field('tools', 'Tools, as a JSON list', area(7)), example('tools', kToolExample, 'Insert an example tool'),
       field('tool_choice', 'Tool choice', h('select')),
-      h('button.button.wide', { type: 'button', onclick: () => this.#reset() }, 'Reset all'));
+      h('button.button.wide', { type: 'button', onclick: () => this.#reset() }, 'Reset all'),
+      this.forget = h('button.button.wide', { type: 'button', onclick: () => this.#forgetKey() }, 'Forget the API key'));
     this.schemaExample = this.fields.schema.parentElement.nextElementSibling;
     this.panel.addEventListener('input', ({ target }) => this.#changed(target));
     this.panel.addEventListener('keydown', (event) => {
@@ -50,6 +52,7 @@ export class ParamsPanel {
     byId('open-params').addEventListener('click', () => this.toggle());
     events.addEventListener('opened', () => this.draw());
     events.addEventListener('params', () => this.draw());
+    events.addEventListener('models', () => this.draw());
   }
 
   #field(name, label, element) {
@@ -86,7 +89,14 @@ export class ParamsPanel {
     this.fields.system.focus();
   }
 
+  #forgetKey() {
+    setKey('', false);
+    this.fields.system.focus();
+    this.draw();
+  }
+
   draw() {
+    this.forget.hidden = !hasKey();
     const params = chat.conversation.params;
     const choices = [['auto', 'Model decides'], ['required', 'Some tool'], ['none', 'No tool']];
     try {

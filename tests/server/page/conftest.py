@@ -1,6 +1,7 @@
 """A running `mdi serve` with the small model, and headless Chromium (Debian's) driven by Selenium.
 
 MDI names the program (ctest sets it); MDI_PAGE_URL, if set, a server that runs already."""
+import contextlib
 import os
 import pathlib
 import re
@@ -70,8 +71,9 @@ def start_server():
             server.stop()
 
 
-@pytest.fixture(scope="session")
-def browser():
+@contextlib.contextmanager
+def start_browser():
+    """Chromium without a window, with a profile that is thrown away."""
     profile = tempfile.mkdtemp(prefix="page-test-")
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
@@ -82,9 +84,17 @@ def browser():
         options.add_argument("--no-sandbox")  # Chromium has none for root; the profile is thrown away
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
-    shutil.rmtree(profile, ignore_errors=True)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with start_browser() as driver:
+        yield driver
 
 
 @pytest.fixture
