@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh Debian 12 machine, as root: `make run` and `make test`.
 # Both install what is missing first (tools/setup.sh) and build into build/release.
-.PHONY: run test build setup lint sanitize fuzz bench gpu-bundle clean
+.PHONY: run test build setup lint sanitize fuzz soak bench gpu-bundle clean
 
 # A second clone compiles from the first one's cache: paths are hashed relative to the clone.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -32,6 +32,10 @@ lint: setup
 # Each fuzz target for SECONDS (default 60).
 fuzz: setup
 	@tools/fuzz.sh $(or $(SECONDS),60)
+
+# 1,000 streams with random hang-ups and stalls against a running server, for SECONDS (default 120).
+soak: build
+	@tests/server/soak.py build/release/mdi models/small --streams 1000 --seconds $(or $(SECONDS),120)
 
 # Compiles the CUDA backend for sm_90a and links mdi with it (needs nvcc; no GPU).
 cuda: setup
