@@ -65,11 +65,15 @@ bool constrains(const GrammarSpec& spec);
 struct GrammarLimits {
   size_t max_bytes = size_t{256} << 10;  // of all schemas, patterns and choices together
   int max_depth = 32;                    // of nested schemas, JSON values and pattern groups
-  int64_t max_cost = 20'000;             // states by our own count (see grammar_cost.h), repetitions multiplied out
-  int64_t max_repeat = 2'000;            // a single count: {n}, maxLength, maxItems ...
+  // States by our own count (GrammarRules::cost), and the characters of a pattern with repetitions inside one another
+  // multiplied out. A pattern's counts go up to 128.
+  int64_t max_cost = 100'000, max_unrolled = 2'000;
+  int64_t max_repeat = 10'000;  // minLength, maxLength, minItems, ...
   int max_tools = 128;
   int max_choices = 4'096;
   double max_compile_seconds = 0.9;
+  // Of the thread's own time, for one mask: tried out when compiling; beyond it in use the request fails.
+  double max_mask_seconds = 0.25;
   int max_stuck = 1;                           // compilations that ran out of time and have not ended yet
   size_t max_cache_bytes = size_t{128} << 20;  // of compiled grammars that are kept (least recently used go first)
 };

@@ -53,6 +53,10 @@ JsonRules::Expr JsonRules::StringAlphabet::one_of(GrammarRules& rules, const Cod
   return rules.choice({rules.one_of(intersection(set, kDirect)), escaped});
 }
 
+JsonRules::Expr JsonRules::StringAlphabet::counted(GrammarRules& rules) const {
+  return rules.none_of({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
+}
+
 const Pattern::Alphabet& JsonRules::alphabet() { return alphabet_; }
 
 JsonRules::Expr JsonRules::blank() {

@@ -54,6 +54,7 @@ class JsonRules {
   class StringAlphabet : public Pattern::Alphabet {
    public:
     Expr one_of(GrammarRules& rules, const CodePoints& set) const override;
+    Expr counted(GrammarRules& rules) const override;
   };
 
   template <typename Make>
@@ -64,10 +65,11 @@ class JsonRules {
   std::optional<Rule> value_, object_, array_, string_, number_, integer_, boolean_;
 };
 
-// Characters as they are.
+// Characters as they are. A bounded text has no '<', with which the tag behind it begins.
 class PlainAlphabet : public Pattern::Alphabet {
  public:
   GrammarRules::Expr one_of(GrammarRules& rules, const CodePoints& set) const override { return rules.one_of(set); }
+  GrammarRules::Expr counted(GrammarRules& rules) const override { return rules.none_of({{'<', '<'}}); }
 };
 
 }  // namespace mdi

@@ -14,7 +14,7 @@ namespace mdi {
 
 struct PatternLimits {
   int max_depth = 32;
-  int64_t max_repeat = 2'000;
+  int64_t max_repeat = 128;  // a count: XGrammar unrolls up to so many
 };
 
 class Pattern {
@@ -28,6 +28,8 @@ class Pattern {
    public:
     virtual ~Alphabet() = default;
     virtual GrammarRules::Expr one_of(GrammarRules& rules, const CodePoints& set) const = 0;
+    // Any character of a text of bounded length.
+    virtual GrammarRules::Expr counted(GrammarRules& rules) const = 0;
   };
 
   // Texts that match as a whole.

@@ -37,7 +37,7 @@ std::string class_text(const CodePoints& set) {
 
 }  // namespace
 
-GrammarRules::GrammarRules(int64_t max_cost) : max_cost_(max_cost) {}
+GrammarRules::GrammarRules(int64_t max_cost, int64_t max_unrolled) : max_cost_(max_cost), max_unrolled_(max_unrolled) {}
 
 GrammarRules::Expr GrammarRules::add(Node node, int64_t cost) {
   cost_ += cost;
@@ -45,6 +45,7 @@ GrammarRules::Expr GrammarRules::add(Node node, int64_t cost) {
     throw Error("grammar", "too large: expected at most " + std::to_string(max_cost_) +
                                " states (characters, alternatives and repetitions together)");
   }
+  for (const Expr part : node.parts) node.unrolled += nodes_[static_cast<size_t>(part)].unrolled;
   nodes_.push_back(std::move(node));
   return static_cast<Expr>(nodes_.size() - 1);
 }
@@ -62,6 +63,13 @@ GrammarRules::Expr GrammarRules::text(std::string_view utf8) {
 GrammarRules::Expr GrammarRules::one_of(const CodePoints& set) {
   if (set.empty()) return never();
   return add({Kind::kClass, class_text(set)}, 1 + static_cast<int64_t>(set.size()) / 4);
+}
+
+GrammarRules::Expr GrammarRules::none_of(const CodePoints& set) {
+  const std::string inside = class_text(set);
+  std::string text = "[^";
+  text.append(inside, 1, inside.size() - 2).append("\\uD800-\\uDFFF]");
+  return add({Kind::kClass, std::move(text)}, 1 + static_cast<int64_t>(set.size()) / 4);
 }
 
 GrammarRules::Expr GrammarRules::token(int32_t id) { return add({Kind::kToken, {}, id}, 1); }
@@ -86,7 +94,20 @@ GrammarRules::Expr GrammarRules::repeat(Expr part, int64_t min, int64_t max) {
   if (max == 0) return text("");
   if (is_never(part)) return min == 0 ? text("") : part;
   if (min == 1 && max == 1) return part;
-  return add({Kind::kRepeat, {}, part, {}, min, max}, 1 + std::min(max == kNoLimit ? min : max, kUnrolled));
+  // Repetitions of repetitions make many ways to match one text.
+  const Node& inner = node(part);
+  if (inner.kind == Kind::kRepeat && inner.min <= 1 && inner.max != 0) {
+    const bool no_end = inner.max == kNoLimit || max == kNoLimit;
+    return repeat(inner.id, inner.min * min, no_end ? kNoLimit : inner.max * max);
+  }
+  const int64_t count = std::max<int64_t>({min, max, 1});
+  const bool counted = inner.kind == Kind::kClass && inner.text[1] == '^';
+  const int64_t inside = counted ? 0 : inner.unrolled;
+  if (inside > 0 && count > max_unrolled_ / inside) {
+    throw Error("grammar", "repetitions: expected at most " + std::to_string(max_unrolled_) +
+                               " characters, repetitions inside one another multiplied out");
+  }
+  return add({Kind::kRepeat, {}, part, {}, min, max, counted ? 1 : inside * count}, 1 + std::min(count, kUnrolled));
 }
 
 GrammarRules::Rule GrammarRules::declare(std::string where) {
@@ -221,9 +242,13 @@ void GrammarRules::write(Expr expr, const std::vector<char>& finite, std::string
         out += "\"\"";
         break;
       }
-      out += "(";
-      write(n.id, finite, out);
-      out += ")";
+      if (node(n.id).kind == Kind::kClass) {
+        write(n.id, finite, out);
+      } else {
+        out += "(";
+        write(n.id, finite, out);
+        out += ")";
+      }
       if (n.min == 0 && n.max == 1) {
         out += "?";
       } else if (n.max == kNoLimit && n.min <= 1) {

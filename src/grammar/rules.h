@@ -17,12 +17,16 @@ class GrammarRules {
   using Rule = int32_t;  // index of a rule
   static constexpr int64_t kNoLimit = -1;
 
-  // Throws mdi::Error once the cost of all that was made exceeds max_cost.
-  explicit GrammarRules(int64_t max_cost);
+  // Throws mdi::Error once the cost of all that was made exceeds max_cost, and for repetitions that multiply out to
+  // more than max_unrolled characters: matching them takes as many states at once.
+  explicit GrammarRules(int64_t max_cost, int64_t max_unrolled = 2'000);
 
   Expr text(std::string_view utf8);    // exactly this; empty: the empty text
   Expr one_of(const CodePoints& set);  // one character; an empty set matches nothing
-  Expr token(int32_t id);              // a control token
+  // One character outside of the set. Counted repetitions of these are cheap, if what follows is a text that begins
+  // with a character of the set; of one_of they are not.
+  Expr none_of(const CodePoints& set);
+  Expr token(int32_t id);  // a control token
   Expr ref(Rule rule);
   Expr never();
   Expr sequence(std::vector<Expr> parts);
@@ -54,6 +58,7 @@ class GrammarRules {
     int32_t id = 0;    // kToken, kRef; kRepeat: what is repeated
     std::vector<Expr> parts = {};
     int64_t min = 0, max = 0;  // kRepeat
+    int64_t unrolled = 1;      // characters, repetitions multiplied out, what rules stand for left out
   };
   struct Definition {
     std::string where;
@@ -68,7 +73,7 @@ class GrammarRules {
   void check_progress() const;
   void write(Expr expr, const std::vector<char>& finite, std::string& out) const;
 
-  int64_t max_cost_;
+  int64_t max_cost_, max_unrolled_;
   int64_t cost_ = 0;
   std::vector<Node> nodes_;
   std::vector<Definition> rules_;

@@ -109,8 +109,7 @@ SchemaRules::Expr SchemaRules::map(const Place& place) {
     if (!patterns->empty()) {
       const auto& [pattern, schema] = *patterns->items().begin();
       const std::string where = where_ + place.path + "/patternProperties";
-      key = json_.quoted(
-          Pattern::parse(pattern, where, {options_.max_depth, options_.max_repeat}).found(rules_, json_.alphabet()));
+      key = json_.quoted(Pattern::parse(pattern, where, {options_.max_depth}).found(rules_, json_.alphabet()));
       values = inside(place, "patternProperties/" + pattern, schema);
     }
   }

@@ -3,7 +3,8 @@
 // What the grammar allows is always valid; it allows less than the schema where the schema leaves a choice that no
 // model needs: members come in the order of `properties`; an object that declares properties has no others unless
 // additionalProperties says so, and then their keys are written without escapes; integers have at most 18 digits; a
-// keyword for one type implies that type.
+// keyword for one type implies that type; a string of bounded length has no characters that JSON escapes and, in a tool
+// call, no '<'.
 //
 // Followed: type, enum, const, properties, required, additionalProperties, patternProperties (one pattern and no
 // properties), minProperties and maxProperties (no properties), items, prefixItems, minItems, maxItems, minLength,
@@ -27,7 +28,7 @@ namespace mdi {
 struct SchemaOptions {
   bool strict = false;
   int max_depth = 32;  // of schemas inside one another
-  int64_t max_repeat = 2'000;
+  int64_t max_repeat = 10'000;
 };
 
 // The ways to write a value in a tool call (spec chat-format.md section 5).

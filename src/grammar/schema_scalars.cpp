@@ -56,7 +56,7 @@ SchemaRules::Expr SchemaRules::string_inside(const Place& place, const Pattern::
   };
   const std::optional<std::string> pattern = text("pattern"), format = text("format");
   const bool lengths = schema.contains("minLength") || schema.contains("maxLength");
-  const PatternLimits limits{options_.max_depth, options_.max_repeat};
+  const PatternLimits limits{options_.max_depth};
   if (pattern && format) unsupported(place, "format", "beside 'pattern'");
   if (lengths && (pattern || format)) {
     unsupported(place, schema.contains("minLength") ? "minLength" : "maxLength", "beside 'pattern' or 'format'");
@@ -77,7 +77,7 @@ SchemaRules::Expr SchemaRules::string_inside(const Place& place, const Pattern::
   }
   const int64_t min = count(place, "minLength", 0), max = count(place, "maxLength", GrammarRules::kNoLimit);
   plain = min == 0 && max == GrammarRules::kNoLimit;
-  return plain ? rules_.never() : rules_.repeat(alphabet.one_of(rules_, all_code_points()), min, max);
+  return plain ? rules_.never() : rules_.repeat(alphabet.counted(rules_), min, max);
 }
 
 SchemaRules::Expr SchemaRules::integer(const Place& place) {

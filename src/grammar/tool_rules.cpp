@@ -19,7 +19,7 @@ constexpr int64_t kNoLimit = GrammarRules::kNoLimit;
 class AnswerRules {
  public:
   AnswerRules(const GrammarSpec& spec, int32_t dsml, const GrammarLimits& limits)
-      : spec_(spec), dsml_(dsml), limits_(limits), rules_(limits.max_cost), json_(rules_) {}
+      : spec_(spec), dsml_(dsml), limits_(limits), rules_(limits.max_cost, limits.max_unrolled), json_(rules_) {}
 
   AnswerGrammar write() {
     using Choice = GrammarSpec::ToolChoice;
@@ -60,8 +60,7 @@ class AnswerRules {
                            schema_options(spec_.strict))
             .json();
       case GrammarSpec::Kind::kRegex:
-        return Pattern::parse(spec_.pattern, "regex", {limits_.max_depth, limits_.max_repeat})
-            .whole(rules_, PlainAlphabet());
+        return Pattern::parse(spec_.pattern, "regex", {limits_.max_depth}).whole(rules_, PlainAlphabet());
       case GrammarSpec::Kind::kChoice:
         return choices();
     }
@@ -124,10 +123,14 @@ class AnswerRules {
 
   // name=..., the value and the closing tag.
   Expr parameter(Expr name, const SchemaValue& value) {
-    const Expr text = rules_.sequence({rules_.text("\" string=\"true\">"), value.text});
-    const Expr json = rules_.sequence({rules_.text("\" string=\"false\">"), value.json});
-    return rules_.sequence(
-        {tag("<", " parameter name=\""), name, rules_.choice({text, json}), tag("</", " parameter>")});
+    // The value and the tag behind it are one sequence: that is what makes a bounded text cheap.
+    const auto written = [&](const char* opening, Expr inside) {
+      return rules_.sequence(
+          {rules_.text(opening), inside, rules_.text("</"), rules_.token(dsml_), rules_.text(" parameter>")});
+    };
+    const Expr text = written("\" string=\"true\">", value.text);
+    const Expr json = written("\" string=\"false\">", value.json);
+    return rules_.sequence({tag("<", " parameter name=\""), name, rules_.choice({text, json})});
   }
 
   // A name that needs no escape anywhere and ends where ChatParser sees it end.
