@@ -5,11 +5,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-# The small model ends its answers soon. This asks the server to go on, as any client may.
+# The small model ends its answers soon. This forbids it the end (token 1), as any client may.
 LONG = """
 const real = window.fetch;
 window.fetch = (path, options) => {
-  if (options?.body) options = {...options, body: JSON.stringify({...JSON.parse(options.body), ignore_eos: true, max_tokens: %d})};
+  if (options?.body) options = {...options, body: JSON.stringify({...JSON.parse(options.body), logit_bias: {1: -100}, max_tokens: %d})};
   return real(path, options);
 };
 """

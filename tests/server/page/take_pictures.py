@@ -12,7 +12,7 @@ QUIET = {"temperature": "0.6", "top_p": "0.9", "effort": "none"}
 
 def first_conversations(page):
     page.settings(**QUIET, seed="4")
-    for question in ("Quote a verse of the Bible.", "What is a lighthouse?", "What is an index in a database?"):
+    for question in ("Quote a verse of the Bible.", "What is a lighthouse?", "What does LGPL mean?"):
         page.run("document.getElementById('new-chat').click()")
         page.say(question)
     page.run("document.getElementById('new-chat').click()")
@@ -34,13 +34,18 @@ def main(url, folder):
         page.forget()
         page.open()
         first_conversations(page)
-        page.settings(effort="high", seed="1")
+        page.settings(seed="1", max_tokens="160", temperature="0")
         page.click("Hide parameters")
+        page.say("Hello!")
         page.say("What is a sailing ship?")
-        page.settings(effort="none", seed="7")
+        page.settings(seed="7", temperature="0.6", effort="high")
         page.click("Hide parameters")
-        page.say("Who uses it?")
-        page.settings(seed="9")
+        page.say("Quote a verse of the Bible.")
+        page.one(".turn.last .reasoning summary").click()
+        page.settings(effort="none", seed="9")
+        page.click("Hide parameters")
+        page.say("What is a lantern?")
+        page.settings(seed="4")
         page.click("Hide parameters")
         page.click("Another answer")
         page.idle()
@@ -48,10 +53,10 @@ def main(url, folder):
 
         page.colours("dark")
         page.run("document.getElementById('new-chat').click()")
-        page.settings(tools='[\n  {"name": "get_weather",\n   "parameters": {"type": "object",\n    "properties": {"place": {"enum": ["Berlin", "Paris"]}},\n    "required": ["place"]}}\n]',
+        page.settings(tools='[\n  {"name": "get_weather", "strict": true,\n   "parameters": {"type": "object",\n    "properties": {"place": {"enum": ["Berlin", "Paris"]}},\n    "required": ["place"], "additionalProperties": false}}\n]',
                       tool_choice="get_weather", seed="3")
         page.say("How is the weather in Berlin?")
-        page.settings(tool_choice="none")
+        page.settings(tool_choice="none", max_tokens="60")
         page.one(".results textarea").send_keys('{"sky": "clear", "celsius": 21}', Keys.ENTER)
         page.until("return document.querySelectorAll('.turn.assistant').length === 2")
         page.idle()
@@ -61,7 +66,7 @@ def main(url, folder):
         page.colours("light")
         page.size(390, 780)
         page.open("/")
-        page.settings(tools="", seed="12", effort="high")
+        page.settings(tools="", seed="12", effort="high", max_tokens="120")
         page.click("Hide parameters")
         page.say("What is a bridge?")
         page.settings(effort="none", seed="5")

@@ -46,7 +46,7 @@ def test_an_answer_goes_on_behind_another_conversation(page):
 
 
 def test_a_reload_in_the_middle_says_so(page):
-    page.long_answers(100000)
+    page.long_answers(7000)
     page.say("What is a horse?", wait=False)
     time.sleep(2)
     page.reload()
