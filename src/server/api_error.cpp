@@ -47,12 +47,16 @@ ApiError invalid_param(const std::string& param, std::string_view expected, std:
 
 ApiError invalid_request(const Error& error) {
   const std::string message = error.what();
-  const std::string where = message.substr(0, message.find(": "));
-  const bool path = !where.empty() && std::all_of(where.begin(), where.end(), [](unsigned char c) {
+  const std::string_view where = std::string_view(message).substr(0, message.find(": "));
+  const auto end = std::find_if_not(where.begin(), where.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '[' || c == ']';
   });
-  const bool member = path && where != "request" && where != "body";
-  return {ApiErrorKind::kInvalid, message, member ? where : std::string(), "invalid_value"};
+  const std::string path(where.begin(), end);
+  // Behind the path of a grammar's source comes a place in its schema ("/properties/a"), or a name (" (add)").
+  const std::string_view rest = where.substr(path.size());
+  const bool member = !path.empty() && path != "request" && path != "body" &&
+                      (rest.empty() || rest.front() == '/' || rest.starts_with(" ("));
+  return {ApiErrorKind::kInvalid, message, member ? path : std::string(), "invalid_value"};
 }
 
 ApiError api_error_of_status(int status, const std::string& message) {

@@ -66,6 +66,8 @@ class Reader {
       begin_assistant();
     } else if (*role == "system") {
       out_.messages.emplace_back().role = Role::kSystem;
+    } else if (!whole && content->empty()) {
+      user();  // a message without blocks is a message
     }
     if (whole) return text(*role, content->get<std::string>());
     for (size_t i = 0; i < content->size(); ++i) block(*role, (*content)[i], item(path + ".content", i));
