@@ -7,6 +7,8 @@
 
 #include "kernels/cuda/expert_rows.h"
 #include "kernels/cuda/formats.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/weight_fragments.cuh"
 #include "kernels/cuda/word_order.cuh"
 
@@ -17,41 +19,41 @@ namespace {
 constexpr int kSortThreads = 1024;
 constexpr int kMaxChoices = 32;  // of a token
 
-// One block an expert.
-__global__ void __launch_bounds__(kSortThreads) count_kernel(ExpertRows rows, const int32_t* index) {
-  __shared__ int total;
-  if (threadIdx.x == 0) total = 0;
-  __syncthreads();
-  const int expert = rows.first + static_cast<int>(blockIdx.x);
-  int found = 0;
-  for (int64_t i = threadIdx.x; i < rows.entries; i += kSortThreads) found += index[i] == expert ? 1 : 0;
-  found = __reduce_add_sync(0xFFFFFFFFu, found);
-  if (threadIdx.x % 32 == 0) atomicAdd(&total, found);
-  __syncthreads();
-  if (threadIdx.x == 0) rows.counts[blockIdx.x] = total;
-}
-
+// One block an expert. It counts the rows of the experts before its own, then places its rows behind them.
 __global__ void __launch_bounds__(kSortThreads)
     place_kernel(ExpertRows rows, const int32_t* index, const float* weight) {
-  __shared__ int counts[512];
   __shared__ int warp_total[kSortThreads / 32];
+  __shared__ int before_total, own_total;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  if (thread < rows.count) counts[thread] = rows.counts[thread];
-  __syncthreads();
-  if (blockIdx.x == 0 && thread <= rows.count) {
-    int64_t begin = 0;
-    for (int e = 0; e < thread; ++e) begin += counts[e];
-    for (int64_t pass = 0; pass < rows.passes; ++pass) {
-      const int64_t low = pass * rows.pass_rows, high = low + rows.pass_rows;
-      rows.row_begin[pass * (rows.count + 1) + thread] = static_cast<int32_t>((begin < low    ? low
-                                                                               : begin > high ? high
-                                                                                              : begin) -
-                                                                              low);
-    }
-  }
-  int next = 0;
-  for (int e = 0; e < static_cast<int>(blockIdx.x); ++e) next += counts[e];
   const int expert = rows.first + static_cast<int>(blockIdx.x);
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
+  if (thread == 0) before_total = own_total = 0;
+  __syncthreads();
+  int lower = 0, own = 0;
+  for (int64_t i = thread; i < rows.entries; i += kSortThreads) {
+    const int e = index[i];
+    lower += e >= rows.first && e < expert ? 1 : 0;
+    own += e == expert ? 1 : 0;
+  }
+  lower = __reduce_add_sync(0xFFFFFFFFu, lower);
+  own = __reduce_add_sync(0xFFFFFFFFu, own);
+  if (lane == 0) {
+    atomicAdd(&before_total, lower);
+    atomicAdd(&own_total, own);
+  }
+  __syncthreads();
+  int next = before_total;
+  const bool last = static_cast<int>(blockIdx.x) + 1 == rows.count;
+  for (int64_t pass = thread; pass < rows.passes; pass += kSortThreads) {
+    const int64_t low = pass * rows.pass_rows;
+    int32_t* const begin = rows.row_begin + pass * (rows.count + 1) + blockIdx.x;
+    const auto inside = [&](int64_t row) {
+      return static_cast<int32_t>(row < low ? 0 : row - low > rows.pass_rows ? rows.pass_rows : row - low);
+    };
+    begin[0] = inside(next);
+    if (last) begin[1] = inside(next + own_total);
+  }
   for (int64_t base = 0; base < rows.entries; base += kSortThreads) {
     const int64_t i = base + thread;
     const bool mine = i < rows.entries && index[i] == expert;
@@ -78,6 +80,8 @@ __global__ void __launch_bounds__(kSortThreads)
 template <bool kWords>
 __global__ void __launch_bounds__(256)
     gather_kernel(ExpertRows rows, int64_t pass, const bf16* x, int64_t dim, bf16* out) {
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   const int64_t total = rows.begin_of(pass)[rows.count];
   const int64_t chunks = dim / 8, padded = (chunks + 31) / 32 * 32;
   for (int64_t row = blockIdx.x; row < total; row += gridDim.x) {
@@ -111,6 +115,8 @@ __global__ void __launch_bounds__(256)
   __shared__ int expert_of[kMaxChoices], row_of[kMaxChoices];
   __shared__ int found;
   const int64_t token = blockIdx.x;
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   if (threadIdx.x == 0) {
     int n = 0;
     for (int c = 0; c < rows.topk; ++c) {
@@ -152,7 +158,26 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+__global__ void __launch_bounds__(256) add_kernel(const float* sum, const bf16* y, int64_t n, bf16* out) {
+  const int64_t at = 8 * (int64_t{blockIdx.x} * 256 + threadIdx.x);
+  if (at + 8 <= n) {
+    const float4 a = *reinterpret_cast<const float4*>(sum + at), b = *reinterpret_cast<const float4*>(sum + at + 4);
+    const uint4 v = *reinterpret_cast<const uint4*>(y + at);
+    *reinterpret_cast<uint4*>(out + at) = {
+        pack_bf16(a.x + low_half(v.x), a.y + high_half(v.x)), pack_bf16(a.z + low_half(v.y), a.w + high_half(v.y)),
+        pack_bf16(b.x + low_half(v.z), b.y + high_half(v.z)), pack_bf16(b.z + low_half(v.w), b.w + high_half(v.w))};
+  } else {
+    for (int64_t i = at; i < n; ++i) out[i] = narrow(sum[i] + widen(y[i]));
+  }
+}
+
 }  // namespace
+
+void add_rows(CudaContext& context, const float* sum, const bf16* y, int64_t n, bf16* out) {
+  if (n == 0) return;
+  add_kernel<<<static_cast<unsigned>((n + 2047) / 2048), 256, 0, context.stream>>>(sum, y, n, out);
+  MDI_CUDA_LAUNCHED(context, "sum of experts, n " + std::to_string(n));
+}
 
 ExpertRows sort_expert_rows(CudaContext& context, const int32_t* index, const float* weight, int64_t tokens,
                             int32_t topk, int32_t first, int32_t count, int64_t pass_rows) {
@@ -167,14 +192,11 @@ ExpertRows sort_expert_rows(CudaContext& context, const int32_t* index, const fl
   rows.entries = tokens * topk;
   rows.pass_rows = pass_rows;
   rows.passes = (rows.entries + pass_rows - 1) / pass_rows;
-  rows.counts = context.workspace.take<int32_t>(count, "expert counts");
   rows.row_begin = context.workspace.take<int32_t>(rows.passes * (count + 1), "expert row ranges");
   rows.row_token = context.workspace.take<int32_t>(rows.entries, "expert rows");
   rows.row_weight = context.workspace.take<float>(rows.entries, "expert rows");
   rows.row_of = context.workspace.take<int32_t>(rows.entries, "expert rows");
-  count_kernel<<<static_cast<unsigned>(count), kSortThreads, 0, context.stream>>>(rows, index);
-  MDI_CUDA_LAUNCHED(context, "expert counts of " + std::to_string(tokens) + " tokens");
-  place_kernel<<<static_cast<unsigned>(count), kSortThreads, 0, context.stream>>>(rows, index, weight);
+  launch_early(context, place_kernel, static_cast<unsigned>(count), kSortThreads, 0, 1, rows, index, weight);
   MDI_CUDA_LAUNCHED(context, "expert rows of " + std::to_string(tokens) + " tokens");
   return rows;
 }
@@ -183,7 +205,7 @@ void gather_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pa
                         bool words, bf16* out) {
   const int64_t blocks = std::min<int64_t>(rows.pass_rows, 8 * context.multiprocessors);
   const auto kernel = words ? gather_kernel<true> : gather_kernel<false>;
-  kernel<<<static_cast<unsigned>(blocks), 256, 0, context.stream>>>(rows, pass, x, dim, out);
+  launch_early(context, kernel, static_cast<unsigned>(blocks), 256, 0, 1, rows, pass, x, dim, out);
   MDI_CUDA_LAUNCHED(context, "gather of expert rows, dim " + std::to_string(dim));
 }
 
@@ -195,7 +217,7 @@ void word_order_rows(CudaContext& context, const bf16* x, int64_t ldx, int64_t r
 
 void combine_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pass, const int32_t* index,
                          int64_t tokens, const bf16* y, int64_t dim, float* sum) {
-  combine_kernel<<<static_cast<unsigned>(tokens), 256, 0, context.stream>>>(rows, pass, index, y, dim, sum);
+  launch_early(context, combine_kernel, static_cast<unsigned>(tokens), 256, 0, 1, rows, pass, index, y, dim, sum);
   MDI_CUDA_LAUNCHED(context, "sum of expert rows, tokens " + std::to_string(tokens) + ", dim " + std::to_string(dim));
 }
 

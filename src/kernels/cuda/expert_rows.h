@@ -16,7 +16,6 @@ struct ExpertRows {
   int64_t entries = 0;    // tokens * topk
   int64_t pass_rows = 0;  // rows of a pass
   int64_t passes = 0;
-  int32_t* counts = nullptr;     // [count]
   int32_t* row_begin = nullptr;  // [passes, count + 1] of each expert inside the pass
   int32_t* row_token = nullptr;  // [entries] token of each row
   float* row_weight = nullptr;   // [entries] its routing weight
@@ -40,5 +39,8 @@ void word_order_rows(CudaContext& context, const bf16* x, int64_t ldx, int64_t r
 // sum[t] (pass 0: from zero) += y of the token's rows in this pass, by ascending expert. dim % 8 == 0.
 void combine_expert_rows(CudaContext& context, const ExpertRows& rows, int64_t pass, const int32_t* index,
                          int64_t tokens, const bf16* y, int64_t dim, float* sum);
+
+// out = bf16(sum + fp32(y)), n values of 16-byte aligned arrays. y may be out.
+void add_rows(CudaContext& context, const float* sum, const bf16* y, int64_t n, bf16* out);
 
 }  // namespace mdi::cuda

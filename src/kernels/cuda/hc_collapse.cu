@@ -16,7 +16,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/hc.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/norm_row.cuh"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/stages.h"
 
 namespace mdi::cuda {
@@ -32,7 +34,7 @@ constexpr int kMaxSteps = 12;      // of a part: 12 KB of fn each
 constexpr int kPartialWidth = 26;  // 24 products, the sum of squares, one unused for alignment
 constexpr int kWarps = 16;
 constexpr int kRows = 16;     // of a warp
-constexpr int kFewRows = 64;  // of a block when units are spread over warps
+constexpr int kFewRows = 64;  // of a block, at most, when units are spread over warps
 constexpr int kManyRows = 512;
 constexpr int kSmallDim = 1024;      // below: hc_plain.cu, in the oracle's order; its time does not matter there
 constexpr int64_t kFewLimit = 1024;  // up to here, more blocks matter more than reading fn once
@@ -44,13 +46,13 @@ struct Collapse {
   const float* fn;
   int64_t rows;
   int32_t dim, steps;  // steps a part
+  int32_t few_rows;    // of a block when units are spread over warps
   bf16* x;
   float* partial;  // [rows, kParts, kPartialWidth]
 };
 
 __device__ void mma_16816(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -60,6 +62,7 @@ __device__ void mma_16816(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, 
 // eight values of k for mix 8 * tile + lane / 4.
 __device__ void load_fragments(const Collapse& a, int first_step, int steps, uint4* fragments) {
   const int items = steps * kCopies * 3 * 32;
+#pragma unroll 4
   for (int item = static_cast<int>(threadIdx.x); item < items; item += kWarps * 32) {
     const int lane = item % 32;
     const int tile = item / 32 % 3;
@@ -67,8 +70,8 @@ __device__ void load_fragments(const Collapse& a, int first_step, int steps, uin
     const int step = item / (96 * kCopies);
     const int64_t channel = int64_t{first_step + step} * kStep + 8 * (lane % 4);
     const float* from = a.fn + (int64_t{8 * tile + lane / 4} * kCopies + copy) * a.dim + channel;
-    const float4 v0 = *reinterpret_cast<const float4*>(from);
-    const float4 v1 = *reinterpret_cast<const float4*>(from + 4);
+    const float4 v0 = __ldg(reinterpret_cast<const float4*>(from));
+    const float4 v1 = __ldg(reinterpret_cast<const float4*>(from + 4));
     const float v[8] = {v0.x, v0.y, v0.z, v0.w, v1.x, v1.y, v1.z, v1.w};
     uint32_t high[4], low[4];
 #pragma unroll
@@ -150,13 +153,19 @@ __device__ void accumulate(const Collapse& a, const uint4* fragments, int64_t ro
     const uint4* at = fragments + step * kStepVectors + lane;
 #pragma unroll
     for (int c = 0; c < kCopies; ++c) {
+      // A sum's products wait for one another; the three sums take turns.
 #pragma unroll
-      for (int tile = 0; tile < 3; ++tile) {
+      for (int part = 0; part < 2; ++part) {
+        uint4 b[3];
 #pragma unroll
-        for (int part = 0; part < 2; ++part) {
-          const uint4 b = at[((c * 3 + tile) * 2 + part) * 32];
-          mma_16816(sums.products[tile], h0[c].x, h1[c].x, h0[c].y, h1[c].y, b.x, b.y);
-          mma_16816(sums.products[tile], h0[c].z, h1[c].z, h0[c].w, h1[c].w, b.z, b.w);
+        for (int tile = 0; tile < 3; ++tile) b[tile] = at[((c * 3 + tile) * 2 + part) * 32];
+#pragma unroll
+        for (int tile = 0; tile < 3; ++tile) {
+          mma_16816(sums.products[tile], h0[c].x, h1[c].x, h0[c].y, h1[c].y, b[tile].x, b[tile].y);
+        }
+#pragma unroll
+        for (int tile = 0; tile < 3; ++tile) {
+          mma_16816(sums.products[tile], h0[c].z, h1[c].z, h0[c].w, h1[c].w, b[tile].z, b[tile].w);
         }
       }
       sums.squares[0] = squares_of(h0[c], sums.squares[0]);
@@ -195,10 +204,12 @@ __global__ void __launch_bounds__(kWarps * 32, 1) hc_partials(Collapse a) {
   const int part = static_cast<int>(blockIdx.y);
   const int first_step = part * a.steps;
   const int steps = max(0, min(a.steps, a.dim / kStep - first_step));
+  ptx::let_next_start();
   load_fragments(a, first_step, steps, fragments);
+  ptx::wait_for_earlier();
   __syncthreads();
   const int units = (steps + kUnit - 1) / kUnit;
-  const int64_t block_row = int64_t{blockIdx.x} * (kMany ? kManyRows : kFewRows);
+  const int64_t block_row = int64_t{blockIdx.x} * (kMany ? kManyRows : a.few_rows);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
   if constexpr (kMany) {
@@ -216,7 +227,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1) hc_partials(Collapse a) {
     }
   } else {
     auto* shared_sums = reinterpret_cast<Sums*>(fragments + a.steps * kStepVectors);  // [tiles, units, 32]
-    const int tiles = static_cast<int>(min(int64_t{kFewRows}, a.rows - block_row) + kRows - 1) / kRows;
+    const int tiles = static_cast<int>(min(int64_t{a.few_rows}, a.rows - block_row) + kRows - 1) / kRows;
     for (int item = warp; item < tiles * units; item += kWarps) {
       const int unit = item % units;
       Sums sums;
@@ -295,6 +306,8 @@ __global__ void __launch_bounds__(kNormThreads + 32) hc_finish(Finish a) {
   const int64_t row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   auto* shared = reinterpret_cast<bf16*>(shared_row);
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   bf16* x = a.x + row * a.dim;
   if (thread >= kNormThreads) {
     mixes_of_row(a, row, thread - kNormThreads);
@@ -322,12 +335,12 @@ template <bool kMany>
 void launch_partials(CudaContext& context, const Collapse& a) {
   const int units = (a.steps + kUnit - 1) / kUnit;
   const size_t fragments = static_cast<size_t>(a.steps) * kStepVectors * sizeof(uint4);
-  const size_t sums = kMany ? 0 : static_cast<size_t>(kFewRows / kRows * units) * 32 * sizeof(Sums);
-  const int64_t block_rows = kMany ? kManyRows : kFewRows;
+  const size_t sums = kMany ? 0 : static_cast<size_t>(a.few_rows / kRows * units) * 32 * sizeof(Sums);
+  const int64_t block_rows = kMany ? kManyRows : a.few_rows;
   const dim3 grid(static_cast<unsigned>((a.rows + block_rows - 1) / block_rows), kParts);
   const auto bytes = static_cast<int>(fragments + sums);
   MDI_CUDA(cudaFuncSetAttribute(hc_partials<kMany>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  hc_partials<kMany><<<grid, kWarps * 32, fragments + sums, context.stream>>>(a);
+  launch_early(context, hc_partials<kMany>, grid, kWarps * 32, fragments + sums, 1, a);
 }
 
 }  // namespace
@@ -342,7 +355,9 @@ void hc_collapse(Context& base, const StepView& step, const HcCollapseArgs& args
   }
   const WorkspaceScope scope(context);
   auto* partial = context.workspace.take<float>(int64_t{step.rows} * kParts * kPartialWidth, "hc_collapse");
-  const Collapse a{args.h, args.pre_in, args.weights.fn, step.rows, args.dim, steps, args.x, partial};
+  // As many blocks as multiprocessors, but no more: each reads its part of fn.
+  const int32_t few_rows = step.rows <= kFewRows * 4 ? kFewRows / 2 : kFewRows;
+  const Collapse a{args.h, args.pre_in, args.weights.fn, step.rows, args.dim, steps, few_rows, args.x, partial};
   const std::string shape = " [" + std::to_string(step.rows) + ", 4, " + std::to_string(args.dim) + "]";
   if (step.rows > kFewLimit) {
     launch_partials<true>(context, a);
@@ -350,9 +365,10 @@ void hc_collapse(Context& base, const StepView& step, const HcCollapseArgs& args
     launch_partials<false>(context, a);
   }
   MDI_CUDA_LAUNCHED(context, "hc_partials" + shape);
-  hc_finish<<<static_cast<unsigned>(step.rows), kNormThreads + 32, static_cast<size_t>(args.dim) * sizeof(bf16),
-              context.stream>>>({args.weights, args.norm, partial, step.rows, args.dim, args.sinkhorn_iters, args.eps,
-                                 args.norm_eps, args.x, args.pre_out, args.post, args.comb});
+  const Finish finish{args.weights, args.norm,     partial, step.rows,    args.dim,  args.sinkhorn_iters,
+                      args.eps,     args.norm_eps, args.x,  args.pre_out, args.post, args.comb};
+  launch_early(context, hc_finish, static_cast<unsigned>(step.rows), kNormThreads + 32,
+               static_cast<size_t>(args.dim) * sizeof(bf16), 1, finish);
   MDI_CUDA_LAUNCHED(context, "hc_finish" + shape);
 }
 

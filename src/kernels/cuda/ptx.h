@@ -112,6 +112,34 @@ __device__ inline void store_matrices_transposed(uint32_t shared, uint32_t a, ui
                : "memory");
 }
 
+// ---- kernels that start early (launch.h)
+// ------------------------------------------------------------------------------ Returns when the work before this
+// kernel is done and seen.
+__device__ inline void wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// ---- clusters -------------------------------------------------------------------------------------------------------
+// Among all threads of the cluster's blocks; what was stored before is seen behind it, in shared memory of all of them.
+__device__ inline void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// 16 bytes at this block's shared address, of the block of that rank in the cluster.
+__device__ inline float4 load_of_block(uint32_t shared, uint32_t rank) {
+  float4 v;
+  asm volatile(
+      "{\n.reg .u32 at;\n"
+      "mapa.shared::cluster.u32 at, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [at];\n}\n"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(shared), "r"(rank)
+      : "memory");
+  return v;
+}
+
+// A value that all lanes of the warp share, said so that the compiler believes it: what follows from it (descriptors)
+// then costs a warp's instruction slots no more than one register of each.
+__device__ inline uint32_t uniform(uint32_t value) { return __shfl_sync(0xFFFFFFFFu, value, 0); }
+
 // ---- the frame of warpgroup products --------------------------------------------------------------------------------
 // Before the first product of a batch, and whenever registers of operands or accumulators were written since.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

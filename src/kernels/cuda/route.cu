@@ -5,7 +5,9 @@
 // over the warp.
 #include "kernels/cuda/exact_math.cuh"
 #include "kernels/cuda/formats.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/stages.h"
 
 namespace mdi::cuda {
@@ -32,6 +34,8 @@ __global__ void __launch_bounds__(kWarps * 32) route_select_kernel(Select a) {
   __shared__ float scores[kMaxExperts];
   const int lane = threadIdx.x % 32;
   const int64_t row = blockIdx.x;
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   const RouteArgs& args = a.args;
   const float* bias = a.dead[row] != 0 && args.bias_vl != nullptr ? args.bias_vl : args.bias;
   for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kWarps * 32) {
@@ -102,8 +106,8 @@ void route(Context& base, const StepView& step, const RouteArgs& args) {
   float* biased = context.tap ? context.workspace.take<float>(count, "gate scores") : nullptr;
   if (step.rows > 0) {
     linear(context, args.x, step.rows, args.gate, nullptr, z, args.experts);
-    route_select_kernel<<<static_cast<unsigned>(step.rows), kWarps * 32, 0, context.stream>>>(
-        {step.dead, args, z, biased});
+    launch_early(context, route_select_kernel, static_cast<unsigned>(step.rows), kWarps * 32, 0, 1,
+                 Select{step.dead, args, z, biased});
     MDI_CUDA_LAUNCHED(context, "route [" + std::to_string(step.rows) + ", " + std::to_string(args.experts) + "]");
   }
   tap(context, "gate_scores_biased", DType::kF32, biased, {step.rows, args.experts});

@@ -3,7 +3,9 @@
 // 4,096 rows of 1,280 with the operand: 31 MB, 7.4 us at 4,267 GB/s; of 5,120 without: 84 MB, 20 us. Measured
 // on one H200: 11 us (66%) and 22 us (88%). Rows up to 1,024
 // take a warp, longer ones a block of four (norm_row.cuh); rows that are not aligned take the slow kernel.
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/norm_row.cuh"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/rows.h"
 
 namespace mdi::cuda {
@@ -30,6 +32,8 @@ template <int kPerRow, int kVectors>
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(Norm a) {
   extern __shared__ uint4 shared_rows[];
   __shared__ float block_rms;
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   constexpr int kRows = kThreads / kPerRow;
   const int thread = static_cast<int>(threadIdx.x) % kPerRow;
   const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kPerRow;
@@ -96,7 +100,7 @@ void launch_fast(CudaContext& context, const Norm& a) {
   constexpr int kRows = kThreads / kPerRow;
   const size_t shared = static_cast<size_t>(kRows) * static_cast<size_t>(a.n) * sizeof(bf16);
   const auto blocks = static_cast<unsigned>((a.rows + kRows - 1) / kRows);
-  rms_norm_kernel<kPerRow, kVectors><<<blocks, kThreads, shared, context.stream>>>(a);
+  launch_early(context, rms_norm_kernel<kPerRow, kVectors>, blocks, kThreads, shared, 1, a);
 }
 
 bool aligned16(const void* p, int64_t stride) { return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0; }

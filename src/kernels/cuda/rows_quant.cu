@@ -4,6 +4,8 @@
 // 20 for 15. A thread takes eight elements with one 16-byte load; four neighbours share a block of 32 and agree on its
 // largest value with two shuffles. Rows do not matter to the work, so the grid runs over all blocks alike.
 #include "kernels/cuda/formats.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/rows.h"
 
 namespace mdi::cuda {
@@ -31,6 +33,8 @@ __device__ uint32_t dequantised_pair(uint32_t codes, float scale) {
 
 // k % 32 == 0 and every row 16-byte aligned.
 __global__ void __launch_bounds__(kThreads) act_quant_vectors(Rows a) {
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   const int64_t chunks = a.k / 8;
   const int64_t total = a.rows * chunks;
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -93,7 +97,7 @@ void launch(CudaContext& context, const Rows& a) {
   const bool output = a.q != nullptr ? aligned(a.q, a.ldq, 8) : aligned(a.y, a.ldy * 2, 16);
   if (a.k % kBlock == 0 && aligned(a.x, a.ldx * 2, 16) && output) {
     const int64_t blocks = (a.rows * (a.k / 8) + kThreads - 1) / kThreads;
-    act_quant_vectors<<<static_cast<unsigned>(blocks), kThreads, 0, context.stream>>>(a);
+    launch_early(context, act_quant_vectors, static_cast<unsigned>(blocks), kThreads, 0, 1, a);
   } else {
     const int64_t warps = a.rows * ((a.k + kBlock - 1) / kBlock);
     const int64_t blocks = (warps + kThreads / 32 - 1) / (kThreads / 32);

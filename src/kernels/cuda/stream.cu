@@ -5,7 +5,9 @@
 // channels of all copies, 16 bytes a load, five loads in flight before the first use.
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/hc.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/ptx.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/stages.h"
 
@@ -56,6 +58,8 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(int64_t rows, const int
 // kCopies 0: any number.
 template <int kWidth, int kCopies>
 __global__ void __launch_bounds__(kThreads) hc_expand_kernel(int64_t rows, HcExpandArgs a) {
+  ptx::let_next_start();
+  ptx::wait_for_earlier();
   const int hc = kCopies > 0 ? kCopies : a.hc;
   constexpr int kRoom = kCopies > 0 ? kCopies : kMaxCopies;
   const int64_t packs = a.dim / kWidth;
@@ -138,7 +142,8 @@ void hc_expand(Context& base, const StepView& step, const HcExpandArgs& args) {
   const auto kernel = width == 1     ? hc_expand_kernel<1, 0>
                       : args.hc == 4 ? hc_expand_kernel<8, 4>
                                      : hc_expand_kernel<8, 0>;
-  kernel<<<blocks_for(int64_t{step.rows} * (args.dim / width)), kThreads, 0, context.stream>>>(step.rows, args);
+  launch_early(context, kernel, blocks_for(int64_t{step.rows} * (args.dim / width)), kThreads, 0, 1, int64_t{step.rows},
+               args);
   MDI_CUDA_LAUNCHED(context, "hc_expand" + shape_text(step.rows, args.hc, args.dim));
 }
 
