@@ -17,7 +17,7 @@
 namespace mdi::check {
 namespace {
 
-constexpr int kWidths[] = {16, 32, 64, 96, 128, 144, 160, 192, 256};
+constexpr int kWidths[] = {16, 24, 32, 64, 96, 128, 144, 160, 192, 256};
 
 const char* kind_name(WeightKind kind) {
   return kind == WeightKind::kE4M3   ? "e4m3"
@@ -66,16 +66,27 @@ void check_linears(Harness& h) {
         if (kind == WeightKind::kBF16) check_linear<float>(h, kind, m, s.n, s.k, Rows::kGaussian);
       }
     }
+    // Few columns of a long K: split into parts, a block each for few rows.
+    if (kind != WeightKind::kE2M1) {
+      for (const int64_t m : {1, 33, 130, 600}) {
+        if (h.small() && m > 33) continue;
+        check_linear<bf16>(h, kind, m, 160, 2304, Rows::kGaussian);
+        if (kind == WeightKind::kBF16) check_linear<float>(h, kind, m, 136, 2088, Rows::kGaussian);
+      }
+    }
     if (h.small()) continue;
-    for (const Rows rows : kAllRows) check_linear<bf16>(h, kind, 70, 192, 5120, rows);
+    for (const Rows rows : kAllRows) {
+      check_linear<bf16>(h, kind, 70, 192, 5120, rows);
+      check_linear<bf16>(h, kind, 300, 192, 5120, rows);
+    }
   }
   check_linear<float>(h, WeightKind::kF32, 5, 40, 96, Rows::kGaussian);
   check_linear<float>(h, WeightKind::kE4M3, 5, 64, 256, Rows::kGaussian);
 }
 
-// A row's bits: the same at every m and in every tile width.
-void check_invariance(Harness& h) {
-  for (const WeightKind kind : {WeightKind::kE4M3, WeightKind::kE2M1, WeightKind::kBF16}) {
+// A row's bits: the same at every m and in every tile width, whether a block takes a part of K or all of them.
+void check_invariance(Harness& h, WeightKind kind, int32_t parts) {
+  {
     const int64_t m = 600, n = 288, k = 1280;
     Random random(11);
     const TestWeight w = random_weight(random, kind, n, k);
@@ -88,16 +99,17 @@ void check_invariance(Harness& h) {
       g.ldx = k;
       g.weight[0] = w.device;
       g.width = width;
+      g.parts = parts;
       g.y = y.data();
       g.ldy = n;
       cuda::grouped_product(h.cuda(), g);
       return y.download();
     };
-    const std::vector<bf16> want = run(m, 256);
+    const std::vector<bf16> want = run(m, 144);
     for (const int width : kWidths) {
       for (const int64_t rows : {int64_t{1}, int64_t{8}, int64_t{64}, int64_t{333}, m}) {
         const std::vector<bf16> head(want.begin(), want.begin() + static_cast<ptrdiff_t>(rows * n));
-        h.report(std::string("invariance ") + kind_name(kind),
+        h.report(std::string("invariance ") + kind_name(kind) + " parts " + std::to_string(parts),
                  "m=" + std::to_string(rows) + " tiles of " + std::to_string(width),
                  compare_bits(run(rows, width), head));
       }
@@ -183,7 +195,7 @@ void check_column_groups(Harness& h) {
 }
 
 void time_product(Harness& h, const char* name, WeightKind kind, int64_t m, int64_t n, int64_t k,
-                  int64_t column_groups = 1, bool f32 = false) {
+                  int64_t column_groups = 1, bool f32 = false, int32_t parts = 0) {
   const double weight_bytes = static_cast<double>(n * k) * (kind == WeightKind::kBF16 ? 2 : 1);
   // Decode reads its weights from memory; a prefill's working set exceeds the L2 anyway.
   const int sets = m > 512 ? 1 : std::clamp(static_cast<int>(130e6 / weight_bytes), 1, 24);
@@ -204,6 +216,7 @@ void time_product(Harness& h, const char* name, WeightKind kind, int64_t m, int6
         p.ldx = k * column_groups;
         p.weight[0] = w.at(set);
         p.n_per_column_group = column_groups > 1 ? n / column_groups : 0;
+        p.parts = parts;
         p.y = reinterpret_cast<bf16*>(y.data());
         p.y_f32 = f32 ? y.data() : nullptr;
         p.ldy = n;
@@ -213,13 +226,19 @@ void time_product(Harness& h, const char* name, WeightKind kind, int64_t m, int6
 }
 
 void time_products(Harness& h) {
-  for (const int64_t m : {4096, 64, 256}) {
+  for (const int64_t m : {64, 256, 4096}) {
     time_product(h, "time wq_a", WeightKind::kE4M3, m, 1280, 5120);
     time_product(h, "time wq_b", WeightKind::kE4M3, m, 32768, 1280);
     time_product(h, "time wkv", WeightKind::kE4M3, m, 512, 5120);
     time_product(h, "time wo_a", WeightKind::kE4M3, m, 8192, 4096, 8);
     time_product(h, "time wo_b", WeightKind::kE4M3, m, 5120, 8192);
     time_product(h, "time gate", WeightKind::kBF16, m, 384, 5120, 1, true);
+    time_product(h, "time index weights", WeightKind::kBF16, m, 32, 5120);
+    for (const int32_t parts : {2, 4}) {
+      const std::string name = " in " + std::to_string(parts) + " parts";
+      time_product(h, ("time wo_b" + name).c_str(), WeightKind::kE4M3, m, 5120, 8192, 1, false, parts);
+      time_product(h, ("time wo_a" + name).c_str(), WeightKind::kE4M3, m, 8192, 4096, 8, false, parts);
+    }
     if (m == 256) continue;
     time_product(h, "time engram", WeightKind::kE4M3, m, 25600, 6144);
     time_product(h, "time index wq_b", WeightKind::kE4M3, m, 4096, 1280);
@@ -236,7 +255,13 @@ void time_products(Harness& h) {
 int main(int argc, char** argv) {
   mdi::check::Harness h("gemm", argc, argv);
   if (h.wants("linear")) mdi::check::check_linears(h);
-  if (h.wants("invariance")) mdi::check::check_invariance(h);
+  if (h.wants("invariance")) {
+    for (const mdi::WeightKind kind : {mdi::WeightKind::kE4M3, mdi::WeightKind::kE2M1, mdi::WeightKind::kBF16}) {
+      for (const int32_t parts : {1, 3, 8}) {
+        if (parts == 1 || kind != mdi::WeightKind::kE2M1) mdi::check::check_invariance(h, kind, parts);
+      }
+    }
+  }
   if (h.wants("groups")) mdi::check::check_groups(h);
   if (h.wants("column groups")) mdi::check::check_column_groups(h);
   if (h.timing()) mdi::check::time_products(h);

@@ -491,7 +491,7 @@ void attention_wgmma(CudaContext& context, const AttentionParams& p) {
   w.p = p;
   w.groups = p.args.heads / kHeads;
   w.units = p.step.rows * w.groups;
-  w.q = tensor_map(p.args.q, 2, int64_t{w.units} * kHeads, kDim, kDim * 2, kHeads, 64, BoxSwizzle::k128);
+  tensor_map(w.q, p.args.q, 2, int64_t{w.units} * kHeads, kDim, kDim * 2, kHeads, 64, BoxSwizzle::k128);
   static const bool allowed = [] {
     MDI_CUDA(cudaFuncSetAttribute(attention_wgmma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTotal));
     return true;

@@ -5,11 +5,14 @@
 
 namespace mdi::cuda {
 
-template <WeightKind kKind, Epilogue kEpilogue>
+template <WeightKind kKind, Epilogue kEpilogue, bool kSplit>
 void launch_grouped(CudaContext& context, const GroupedProduct& product);  // grouped_<storage>.cu
 
 // bf16 products of fewer columns are of small models: the plain kernel sums them in the oracle's order.
 constexpr int64_t kShortest = 256;
+// Products of up to kFewColumns columns and at least kLongest of K are split (wq_a, wkv, gate, compressors, index
+// weights).
+constexpr int64_t kFewColumns = 2048, kLongest = 2048;
 
 bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k) {
   switch (kind) {
@@ -23,6 +26,15 @@ bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k
     default:
       return false;
   }
+}
+
+int32_t parts_of_k(const GroupedProduct& g) {
+  const LinearWeight& w = g.weight[0];
+  const bool possible = g.row_begin == nullptr && g.groups == 1 &&
+                        (g.epilogue == Epilogue::kBF16 || g.epilogue == Epilogue::kF32) &&
+                        (w.kind == WeightKind::kE4M3 || w.kind == WeightKind::kBF16);
+  if (!possible || w.k < kLongest) return 1;
+  return w.n <= kFewColumns ? 8 : 1;
 }
 
 void grouped_product(CudaContext& context, const GroupedProduct& g) {
@@ -44,22 +56,33 @@ void grouped_product(CudaContext& context, const GroupedProduct& g) {
     ordered.ldx = width;
     ordered.x_words = true;
     grouped_product(context, ordered);
+  } else if (g.parts == 0) {
+    GroupedProduct split = g;
+    split.parts = parts_of_k(g);
+    grouped_product(context, split);
   } else if (kind == WeightKind::kE4M3) {
     switch (g.epilogue) {
       case Epilogue::kAdd:
-        return launch_grouped<WeightKind::kE4M3, Epilogue::kAdd>(context, g);
+        return launch_grouped<WeightKind::kE4M3, Epilogue::kAdd, false>(context, g);
       case Epilogue::kSwiglu:
-        return launch_grouped<WeightKind::kE4M3, Epilogue::kSwiglu>(context, g);
+        return launch_grouped<WeightKind::kE4M3, Epilogue::kSwiglu, false>(context, g);
       default:
-        return launch_grouped<WeightKind::kE4M3, Epilogue::kBF16>(context, g);
+        if (g.parts > 1) return launch_grouped<WeightKind::kE4M3, Epilogue::kBF16, true>(context, g);
+        return launch_grouped<WeightKind::kE4M3, Epilogue::kBF16, false>(context, g);
     }
   } else if (kind == WeightKind::kE2M1) {
-    if (g.epilogue == Epilogue::kSwiglu) return launch_grouped<WeightKind::kE2M1, Epilogue::kSwiglu>(context, g);
-    launch_grouped<WeightKind::kE2M1, Epilogue::kBF16>(context, g);
+    if (g.epilogue == Epilogue::kSwiglu) {
+      return launch_grouped<WeightKind::kE2M1, Epilogue::kSwiglu, false>(context, g);
+    }
+    launch_grouped<WeightKind::kE2M1, Epilogue::kBF16, false>(context, g);
+  } else if (g.epilogue == Epilogue::kVision) {
+    launch_grouped<WeightKind::kBF16, Epilogue::kVision, false>(context, g);
+  } else if (g.epilogue == Epilogue::kF32) {
+    if (g.parts > 1) return launch_grouped<WeightKind::kBF16, Epilogue::kF32, true>(context, g);
+    launch_grouped<WeightKind::kBF16, Epilogue::kF32, false>(context, g);
   } else {
-    if (g.epilogue == Epilogue::kF32) return launch_grouped<WeightKind::kBF16, Epilogue::kF32>(context, g);
-    if (g.epilogue == Epilogue::kVision) return launch_grouped<WeightKind::kBF16, Epilogue::kVision>(context, g);
-    launch_grouped<WeightKind::kBF16, Epilogue::kBF16>(context, g);
+    if (g.parts > 1) return launch_grouped<WeightKind::kBF16, Epilogue::kBF16, true>(context, g);
+    launch_grouped<WeightKind::kBF16, Epilogue::kBF16, false>(context, g);
   }
 }
 

@@ -2,8 +2,9 @@
 // own (the experts of a layer), in the weight's checkpoint storage, with the epilogues that its callers need.
 //
 // x is bf16: dequantised act_quant rows for W8A8 and W4A8 products (exact in bf16). Weights are expanded to bf16 with
-// their block scales (exact), products are summed in fp32 over all of K in one order: a row's bits depend on the row
-// and the weight alone, never on m, on the tile that was picked or on the other groups.
+// their block scales (exact), products are summed in fp32 in one order, over all of K or over each of its parts
+// (parts_of_k) and then over those: a row's bits depend on the row and the weight alone, never on m, on the tile that
+// was picked or on the other groups.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,9 @@ struct GroupedProduct {
   // Output columns n take the input columns (n / n_per_column_group) * k and on (wo_a); 0: all take the first k.
   int64_t n_per_column_group = 0;
   int64_t usual_rows = 0;  // about how many rows a group has, for row_begin: picks tiles, not bits
-  int width = 0;           // tokens of a tile, for tests: 16, 32, 64, 96, 128, 144, 160, 192, 256; 0: picked by shape
-  bf16* y = nullptr;       // [x_rows, n], row stride ldy
+  int width = 0;      // tokens of a tile, for tests: 16, 24, 32, 64, 96, 128, 144, 160, 192, 256; 0: picked by shape
+  int32_t parts = 0;  // of K, 1 to 8, for tests; 0: parts_of_k. One group, not kAdd, kSwiglu, kVision or kE2M1
+  bf16* y = nullptr;  // [x_rows, n], row stride ldy
   float* y_f32 = nullptr;
   int64_t ldy = 0;
   const float* sum = nullptr;         // kAdd [x_rows, n], row stride ldy
@@ -50,6 +52,10 @@ struct GroupedProduct {
 // True when the shape fits the tensor copy engine: the choice is by (kind, n, k) alone. Otherwise grouped_product runs
 // a plain kernel, one thread an output.
 bool fits_tensor_copies(WeightKind kind, Epilogue epilogue, int64_t n, int64_t k);
+
+// Into how many parts K is split, for a product whose `parts` is 0: by kind, epilogue, n and k alone. Products of few
+// columns have few tiles, each a chain of up to 128 dependent steps; at few rows a block takes a part.
+int32_t parts_of_k(const GroupedProduct& product);
 
 // x, weights and outputs 16-byte aligned, ldx and ldy multiples of 8 where fits_tensor_copies. At most 512 groups.
 void grouped_product(CudaContext& context, const GroupedProduct& product);

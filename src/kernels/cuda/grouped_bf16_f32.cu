@@ -3,6 +3,6 @@
 
 namespace mdi::cuda {
 
-template void launch_grouped<WeightKind::kBF16, Epilogue::kF32>(CudaContext&, const GroupedProduct&);
+template void launch_grouped<WeightKind::kBF16, Epilogue::kF32, false>(CudaContext&, const GroupedProduct&);
 
 }  // namespace mdi::cuda

@@ -3,6 +3,6 @@
 
 namespace mdi::cuda {
 
-template void launch_grouped<WeightKind::kE4M3, Epilogue::kAdd>(CudaContext&, const GroupedProduct&);
+template void launch_grouped<WeightKind::kE4M3, Epilogue::kAdd, false>(CudaContext&, const GroupedProduct&);
 
 }  // namespace mdi::cuda

@@ -40,8 +40,8 @@ __device__ inline uint32_t residual_pair(uint32_t y, uint32_t residual) {
   return pack_bf16(low_half(residual) + low_half(y), high_half(residual) + high_half(y));
 }
 
-// kWidth tokens (32, or 16 at the end) of a warpgroup's 64 outputs, from registers (weights down, tokens across) to
-// rows of tokens. `d`: the accumulators of those tokens.
+// kWidth tokens (32, or 16 or 24 at the end) of a warpgroup's 64 outputs, from registers (weights down, tokens across)
+// to rows of tokens. `d`: the accumulators of those tokens.
 template <Epilogue kEpilogue, int kBuffer, int kWidth>
 __device__ inline void write_chunk(const GroupedParams& p, const GroupTile& tile, const Writer& w, int token0,
                                    const float* d) {
@@ -88,10 +88,11 @@ __device__ inline void write_chunk(const GroupedParams& p, const GroupTile& tile
     };
 #pragma unroll
     for (int j = 0; j < kWidth / 8; j += 2) {
+      const int next = j + 1 < kWidth / 8 ? 4 * j + 4 : 4 * j;  // past the end: any will do
       const int token = 8 * (j + lane / 16) + lane % 8, chunk = 2 * warp + lane / 8 % 2;
       ptx::store_matrices_transposed(buffer + static_cast<uint32_t>(token * 128 + ((chunk ^ (token & 7)) << 4)),
                                      pack_bf16(at(4 * j), at(4 * j + 1)), pack_bf16(at(4 * j + 2), at(4 * j + 3)),
-                                     pack_bf16(at(4 * j + 4), at(4 * j + 5)), pack_bf16(at(4 * j + 6), at(4 * j + 7)));
+                                     pack_bf16(at(next), at(next + 1)), pack_bf16(at(next + 2), at(next + 3)));
     }
   }
   // One barrier a chunk: the other buffer's readers have passed it before anybody writes there again.

@@ -34,12 +34,11 @@ inline constexpr int kSharedBytes = 227 * 1024;  // the most that a block of sm_
 template <WeightKind kKind, int kTokens>
 struct BlockShape {
   static constexpr bool kNarrow = !FragmentOf<kKind>::kInShared && kTokens <= 64;
-  // Warpgroups that multiply. Four share the rows of a narrow tile where those are as many bytes as the weights; apart
-  // from that, more blocks that wait for nobody are faster.
-  static constexpr int kConsumers = !kNarrow ? 2 : kKind == WeightKind::kE2M1 ? 4 : 1;
-  static constexpr int kThreads = 128 * kConsumers + (kNarrow ? 32 : 128);    // the last warp or warpgroup copies
-  static constexpr int kBlocks = kConsumers > 1 ? 1 : kTokens <= 32 ? 4 : 3;  // a multiprocessor
-  static constexpr int kRows = 64 * kConsumers;                               // weight rows of a tile
+  // Warpgroups that multiply and share the rows of a tile: with few rows their bytes from the L2 are the limit.
+  static constexpr int kConsumers = kNarrow && kKind == WeightKind::kE2M1 ? 4 : 2;
+  static constexpr int kThreads = 128 * kConsumers + (kNarrow ? 32 : 128);  // the last warp or warpgroup copies
+  static constexpr int kBlocks = kNarrow && kConsumers == 2 && kTokens <= 32 ? 2 : 1;  // a multiprocessor
+  static constexpr int kRows = 64 * kConsumers;                                        // weight rows of a tile
   // Steps of a stage. Packed four bits a weight, a step's rows are 32 bytes: copies of whole lines of 128 are faster
   // where weights are what is read.
   static constexpr int kSteps = kNarrow && kKind == WeightKind::kE2M1 ? 4 : 1;
@@ -57,21 +56,30 @@ struct SharedLayout {
   static constexpr int kBuffer = 32 * (kEpilogue == Epilogue::kF32 ? 272 : 128);
   static constexpr int kStaging = kTokens > 32 ? 2 * kBuffer : kBuffer;
   static constexpr int kFixed = 1024 + Shape::kConsumers * kStaging + 2 * kMaxStages * 8 + 2 * (kMaxGroups + 1) * 4;
-  static constexpr int kRoom = (kSharedBytes + 1024) / Shape::kBlocks - 1024 - kFixed;
-  static constexpr int kStages = kRoom / kStage < kMaxStages ? kRoom / kStage : kMaxStages;
-  static constexpr int kTotal = kStages * kStage + kFixed;
-  static_assert(kStages >= 2 && kStages * Shape::kSteps >= 3 && kX % 1024 == 0 && kWeights % 1024 == 0);
+  // Stages that fit when so many blocks share a multiprocessor: what is on its way to a block that has it to itself
+  // should fill it.
+  static constexpr int stages(int blocks) {
+    const int fitting = ((kSharedBytes + 1024) / blocks - 1024 - kFixed) / kStage;
+    return fitting < kMaxStages ? fitting : kMaxStages;
+  }
+  static constexpr int total(int blocks) { return stages(blocks) * kStage + kFixed; }
+  static_assert(stages(Shape::kBlocks) >= 2 && stages(Shape::kBlocks) * Shape::kSteps >= 3);
+  static_assert(kX % 1024 == 0 && kWeights % 1024 == 0);
 };
 
+// Where K is split (parts_of_k) the parts are summed one by one and then added in order. Few tokens: a block a part,
+// and the blocks of a cluster add what they find in each other's shared memory. Many: one block after another.
+inline constexpr int kClusterTokens = 64;
+
 // ---- the products of one tile ---------------------------------------------------------------------------------------
-template <int kStages, int kBytes>
+template <int kBytes>
 struct Ring {
   uint32_t base, full, empty;  // shared addresses: stages, barriers
-  int stage;
+  int stages, stage;
   uint32_t parity;
 
   __device__ void advance() {
-    if (++stage == kStages) {
+    if (++stage == stages) {
       stage = 0;
       parity ^= 1u;
     }
@@ -81,49 +89,51 @@ struct Ring {
   __device__ uint32_t empty_barrier() const { return empty + 8u * static_cast<uint32_t>(stage); }
 };
 
+// Columns of K, at least one; multiples of 256 but for the last end.
+struct Columns {
+  int begin, end;
+};
+__device__ inline Columns columns_of_part(const GroupedParams& p, int part) {
+  const int units = (p.k + 255) / 256;
+  return {units * part / p.parts * 256, min(units * (part + 1) / p.parts * 256, p.k)};
+}
+
+// d += the products of columns [at.begin, at.end); `end`: of the columns that the block takes in all.
 template <WeightKind kKind, Epilogue kEpilogue, int kTokens>
-__device__ __forceinline__ void multiply_tile(
-    const GroupedParams& p, const GroupTile& tile,
-    Ring<SharedLayout<kKind, kEpilogue, kTokens>::kStages, SharedLayout<kKind, kEpilogue, kTokens>::kStage>& ring,
-    const Writer& writer) {
+struct Multiplier {
   using Fragment = FragmentOf<kKind>;
   using Layout = SharedLayout<kKind, kEpilogue, kTokens>;
-  float d[kTokens / 2] = {};  // starting from zeros costs less than a flag in every product
-  uint32_t behind = 0;        // the barrier of the stage whose products may still run
-  const auto release = [&] {
-    if (behind != 0 && threadIdx.x % 32 == 0) ptx::barrier_arrive(behind);
-  };
+  uint32_t behind = 0;  // the barrier of the stage whose products may still run
 
-  if constexpr (Fragment::kInShared) {
-    const int steps = (p.k + kStepColumns - 1) / kStepColumns;
-    for (int step = 0; step < steps; ++step) {
-      ptx::barrier_wait(ring.full_barrier(), ring.parity);
-      const uint64_t x = ptx::descriptor_128(ring.at());
-      const uint64_t w = ptx::descriptor_128(ring.at() + Layout::kX + static_cast<uint32_t>(writer.group) * 8192u);
-      ptx::wgmma_fence();
+  __device__ void release() const {
+    if (behind != 0 && threadIdx.x % 32 == 0) ptx::barrier_arrive(behind);
+  }
+  // d may be read from here on; said to the compiler, which would copy it before the products are done.
+  __device__ void finish(float (&d)[kTokens / 2]) {
+    ptx::wgmma_wait<0>();
 #pragma unroll
-      for (int kk = 0; kk < 4; ++kk) {
-        wgmma_bf16_ss(d, w + static_cast<uint64_t>(2 * kk), x + static_cast<uint64_t>(2 * kk), 1);
-      }
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      release();
-      behind = ring.empty_barrier();
-      ring.advance();
-    }
-  } else {
-    Fragment fragment(p.scale0, p.scale1, kEpilogue == Epilogue::kSwiglu, tile.group, tile.n0, p.n, p.k, writer.thread,
-                      writer.group, Layout::Shape::kRows);
+    for (float& v : d) asm volatile("" : "+f"(v)::"memory");
+    release();
+    behind = 0;
+  }
+  __device__ __forceinline__ void run(Fragment& fragment, Ring<Layout::kStage>& ring, Columns at, int end,
+                                      float (&d)[kTokens / 2]) {
     uint32_t a[2][4][4];
-    for (int k0 = 0; k0 < p.k; k0 += 4 * kStepColumns) {
-      fragment.next_scales(k0 + 4 * kStepColumns < p.k);
+    uint64_t stage_x = 0;
+    // Never empty: else the compiler chooses d behind the loop, and copies it before the last products are done.
+    int k0 = at.begin;
+    do {
+      fragment.next_scales(k0 + 4 * kStepColumns < end);
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         constexpr int kSteps = Layout::Shape::kSteps;
         const int inside = s % kSteps;
-        if (inside == 0) ptx::barrier_wait(ring.full_barrier(), ring.parity);
+        if (inside == 0) {
+          ptx::barrier_wait(ring.full_barrier(), ring.parity);
+          stage_x = ptx::descriptor_128(ptx::uniform(ring.at()));
+        }
         fragment.template expand<kSteps>(ring.at() + kSteps * Layout::kX, s, a[s % 2]);
-        const uint64_t x = ptx::descriptor_128(ring.at() + static_cast<uint32_t>(inside * Layout::kX));
+        const uint64_t x = stage_x + static_cast<uint64_t>(inside * Layout::kX / 16);
         ptx::wgmma_fence();
 #pragma unroll
         for (int kk = 0; kk < 4; ++kk) {
@@ -137,75 +147,205 @@ __device__ __forceinline__ void multiply_tile(
           ring.advance();
         }
       }
-    }
+      k0 += 4 * kStepColumns;
+    } while (k0 < at.end);
   }
-  ptx::wgmma_wait<0>();
-  release();
-
-  if constexpr (!Fragment::kInShared) {
+  // The same for weights that wgmma reads from shared memory.
+  __device__ __forceinline__ void run_shared(const Writer& writer, Ring<Layout::kStage>& ring, Columns at,
+                                             float (&d)[kTokens / 2]) {
+    int k0 = at.begin;
+    do {
+      ptx::barrier_wait(ring.full_barrier(), ring.parity);
+      const uint32_t stage = ptx::uniform(ring.at());
+      const uint64_t x = ptx::descriptor_128(stage);
+      const uint64_t w =
+          ptx::descriptor_128(stage + Layout::kX + ptx::uniform(static_cast<uint32_t>(writer.group)) * 8192u);
+      ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) d[i] *= Fragment::kUnfold;
+      for (int kk = 0; kk < 4; ++kk) {
+        wgmma_bf16_ss(d, w + static_cast<uint64_t>(2 * kk), x + static_cast<uint64_t>(2 * kk), 1);
+      }
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      release();
+      behind = ring.empty_barrier();
+      ring.advance();
+      k0 += kStepColumns;
+    } while (k0 < at.end);
   }
+};
+
+template <WeightKind kKind, int kTokens>
+__device__ __forceinline__ void unfold(float (&d)[kTokens / 2]) {
+  if constexpr (!FragmentOf<kKind>::kInShared) {
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) d[i] *= FragmentOf<kKind>::kUnfold;
+  }
+}
+
+// All columns of one tile by one block.
+template <WeightKind kKind, Epilogue kEpilogue, int kTokens, bool kSplit>
+__device__ __forceinline__ void multiply_tile(const GroupedParams& p, const GroupTile& tile,
+                                              Ring<SharedLayout<kKind, kEpilogue, kTokens>::kStage>& ring,
+                                              const Writer& writer) {
+  using Fragment = FragmentOf<kKind>;
+  using Layout = SharedLayout<kKind, kEpilogue, kTokens>;
+  float d[kTokens / 2] = {};  // starting from zeros costs less than a flag in every product
+  Multiplier<kKind, kEpilogue, kTokens> products;
+  const auto each_part = [&](const auto& multiply) {
+    if constexpr (!kSplit) {
+      multiply(Columns{0, p.k});
+      products.finish(d);
+    } else {
+      float total[kTokens / 2];
+      for (int part = 0; part < p.parts; ++part) {
+        multiply(columns_of_part(p, part));
+        products.finish(d);
+#pragma unroll
+        for (int i = 0; i < kTokens / 2; ++i) {
+          total[i] = part == 0 ? d[i] : __fadd_rn(total[i], d[i]);
+          d[i] = 0;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; ++i) d[i] = total[i];
+    }
+  };
+  if constexpr (Fragment::kInShared) {
+    each_part([&](Columns at) { products.run_shared(writer, ring, at, d); });
+  } else {
+    Fragment fragment(p.scale0, p.scale1, kEpilogue == Epilogue::kSwiglu, tile.group, tile.n0, p.n, p.k, writer.thread,
+                      writer.group, Layout::Shape::kRows, 0);
+    each_part([&](Columns at) { products.run(fragment, ring, at, p.k, d); });
+  }
+  unfold<kKind, kTokens>(d);
 #pragma unroll
   for (int c = 0; c < (kTokens + 31) / 32; ++c) {
     if (32 * c >= tile.rows) continue;
     if (32 * c + 32 <= kTokens) {
       write_chunk<kEpilogue, Layout::kBuffer, 32>(p, tile, writer, 32 * c, d + 16 * c);
     } else {
-      write_chunk<kEpilogue, Layout::kBuffer, 16>(p, tile, writer, 32 * c, d + 16 * c);
+      constexpr int kLast = kTokens % 32 == 24 ? 24 : 16;
+      write_chunk<kEpilogue, Layout::kBuffer, kLast>(p, tile, writer, 32 * c, d + 16 * c);
     }
   }
   // The next tile starts with the first buffer again.
   warpgroup_barrier(writer.group);
 }
 
+// One part of one tile: the blocks of the cluster leave their sums in their rings and add up 16 tokens each.
 template <WeightKind kKind, Epilogue kEpilogue, int kTokens>
-__device__ __forceinline__ void produce(
-    const GroupedParams& p, const TileList<kTokens>& list,
-    Ring<SharedLayout<kKind, kEpilogue, kTokens>::kStages, SharedLayout<kKind, kEpilogue, kTokens>::kStage> ring) {
+__device__ __forceinline__ void multiply_part(const GroupedParams& p, const GroupTile& tile, int part,
+                                              Ring<SharedLayout<kKind, kEpilogue, kTokens>::kStage>& ring,
+                                              const Writer& writer) {
   using Fragment = FragmentOf<kKind>;
   using Layout = SharedLayout<kKind, kEpilogue, kTokens>;
-  int group = 0;
-  ring.parity = 1;  // all stages are free
-  for (int index = static_cast<int>(blockIdx.x); index < list.tiles; index += static_cast<int>(gridDim.x)) {
-    const GroupTile tile = list.at(index, group, Layout::kOutputs);
-    const int x0 = p.n_per_column_group > 0 ? tile.n0 / p.n_per_column_group * p.k : 0;
-    const int w_row = tile.group * p.n + tile.n0;
-    constexpr int kSteps = Layout::Shape::kSteps;
-    for (int k0 = 0; k0 < p.k; k0 += kSteps * kStepColumns) {
-      ptx::barrier_wait(ring.empty_barrier(), ring.parity);
-      ptx::barrier_arrive_expect(ring.full_barrier(), Layout::kStage);
-      const int column = Fragment::column(k0);
-      const uint32_t weights = ring.at() + kSteps * Layout::kX;
-      ptx::tensor_load(weights, &p.w0, column, w_row, ring.full_barrier());
-      if constexpr (kEpilogue == Epilogue::kSwiglu) {
-        ptx::tensor_load(weights + Layout::kWeights / 2, &p.w1, column, w_row, ring.full_barrier());
-      }
+  float d[kTokens / 2] = {};
+  Multiplier<kKind, kEpilogue, kTokens> products;
+  const Columns at = columns_of_part(p, part);
+  if constexpr (Fragment::kInShared) {
+    products.run_shared(writer, ring, at, d);
+  } else {
+    Fragment fragment(p.scale0, p.scale1, kEpilogue == Epilogue::kSwiglu, tile.group, tile.n0, p.n, p.k, writer.thread,
+                      writer.group, Layout::Shape::kRows, at.begin);
+    products.run(fragment, ring, at, at.end, d);
+  }
+  products.finish(d);
+  // The ring holds nothing any more that somebody has yet to read.
+  ptx::named_barrier(5, 128 * Layout::Shape::kConsumers);
+  const auto slot = [&](int j) {
+    return ring.base + static_cast<uint32_t>(((writer.group * (kTokens / 8) + j) * 128 + writer.thread) * 16);
+  };
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        ptx::tensor_load(ring.at() + static_cast<uint32_t>(s * Layout::kX), &p.x, x0 + k0 + s * kStepColumns, tile.row,
-                         ring.full_barrier());
+  for (int j = 0; j < kTokens / 8; ++j) {
+    ptx::store_16(slot(j), {__float_as_uint(d[4 * j]), __float_as_uint(d[4 * j + 1]), __float_as_uint(d[4 * j + 2]),
+                            __float_as_uint(d[4 * j + 3])});
+  }
+  ptx::cluster_barrier();
+  for (int c = part; c < kTokens / 16 && 16 * c < tile.rows; c += p.parts) {
+    float sum[8];
+    for (int from = 0; from < p.parts; ++from) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float4 v = ptx::load_of_block(slot(2 * c + h), static_cast<uint32_t>(from));
+        const float of[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[4 * h + i] = from == 0 ? of[i] : __fadd_rn(sum[4 * h + i], of[i]);
       }
+    }
+    unfold<kKind, 16>(sum);
+    GroupTile mine = tile;
+    mine.rows = min(tile.rows, 16 * c + 16);
+    write_chunk<kEpilogue, Layout::kBuffer, 16>(p, mine, writer, 16 * c, sum);
+    warpgroup_barrier(writer.group);  // the next one may take the same buffer
+  }
+  ptx::cluster_barrier();  // the others' reads of this block's ring are over
+}
+
+// Fills the ring with the columns of a tile. `early`: the block's first tile, whose weights may come before the work
+// that made x is done; then it waits for that.
+template <WeightKind kKind, Epilogue kEpilogue, int kTokens>
+__device__ __forceinline__ void copy_tile(const GroupedParams& p, const GroupTile& tile, Columns at, bool early,
+                                          Ring<SharedLayout<kKind, kEpilogue, kTokens>::kStage>& ring) {
+  using Fragment = FragmentOf<kKind>;
+  using Layout = SharedLayout<kKind, kEpilogue, kTokens>;
+  const int x0 = p.n_per_column_group > 0 ? tile.n0 / p.n_per_column_group * p.k : 0;
+  const int w_row = tile.group * p.n + tile.n0;
+  constexpr int kSteps = Layout::Shape::kSteps, kColumns = kSteps * kStepColumns;
+  const auto copy_weights = [&](int k0) {
+    ptx::barrier_arrive_expect(ring.full_barrier(), Layout::kStage);
+    const int column = Fragment::column(k0);
+    const uint32_t weights = ring.at() + kSteps * Layout::kX;
+    ptx::tensor_load(weights, &p.w0, column, w_row, ring.full_barrier());
+    if constexpr (kEpilogue == Epilogue::kSwiglu) {
+      ptx::tensor_load(weights + Layout::kWeights / 2, &p.w1, column, w_row, ring.full_barrier());
+    }
+  };
+  const auto copy_rows = [&](int k0) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      ptx::tensor_load(ring.at() + static_cast<uint32_t>(s * Layout::kX), &p.x, x0 + k0 + s * kStepColumns, tile.row,
+                       ring.full_barrier());
+    }
+    ring.advance();
+  };
+  int k0 = at.begin;
+  if (early) {
+    const auto start = ring;
+    for (int stage = 0; stage < ring.stages && k0 < at.end; ++stage, k0 += kColumns) {
+      copy_weights(k0);
       ring.advance();
     }
+    ring = start;
+    ptx::wait_for_earlier();
+    for (int column = at.begin; column < k0; column += kColumns) copy_rows(column);
+  }
+  for (; k0 < at.end; k0 += kColumns) {
+    ptx::barrier_wait(ring.empty_barrier(), ring.parity);
+    copy_weights(k0);
+    copy_rows(k0);
   }
 }
 
-template <WeightKind kKind, Epilogue kEpilogue, int kTokens>
+template <WeightKind kKind, Epilogue kEpilogue, int kTokens, bool kSplit>
 __global__ void __launch_bounds__(BlockShape<kKind, kTokens>::kThreads, BlockShape<kKind, kTokens>::kBlocks)
     grouped_kernel(const __grid_constant__ GroupedParams p) {
   using Layout = SharedLayout<kKind, kEpilogue, kTokens>;
   using Shape = typename Layout::Shape;
+  constexpr bool kCluster = kSplit && kTokens <= kClusterTokens;
   extern __shared__ uint8_t raw[];
   const uint32_t base = (ptx::shared_address(raw) + 1023u) & ~1023u;
-  const uint32_t staging = base + Layout::kStages * Layout::kStage;
+  const uint32_t staging = base + static_cast<uint32_t>(p.stages * Layout::kStage);
   const uint32_t barriers = staging + Shape::kConsumers * Layout::kStaging;
   auto* const row_begin = reinterpret_cast<int32_t*>(raw + (barriers + 2 * kMaxStages * 8 - ptx::shared_address(raw)));
   int32_t* const tile_begin = row_begin + p.groups + 1;
 
-  if (threadIdx.x < 32) list_tiles<kTokens>(p, row_begin, tile_begin);
+  ptx::let_next_start();
+  const bool early = p.row_begin == nullptr;  // what the tiles are is known
+  if (!early) ptx::wait_for_earlier();
+  if (!kCluster && threadIdx.x < 32) list_tiles<kTokens>(p, row_begin, tile_begin);
   if (threadIdx.x == 32) {
-    for (uint32_t s = 0; s < Layout::kStages; ++s) {
+    for (uint32_t s = 0; s < static_cast<uint32_t>(p.stages); ++s) {
       ptx::barrier_init(barriers + 8 * s, 1);
       ptx::barrier_init(barriers + 8 * (kMaxStages + s), 4 * Shape::kConsumers);  // one arrival a consumer warp
     }
@@ -213,21 +353,48 @@ __global__ void __launch_bounds__(BlockShape<kKind, kTokens>::kThreads, BlockSha
   }
   __syncthreads();
 
-  const TileList<kTokens> list{.row_begin = row_begin, .tile_begin = tile_begin, .tiles = tile_begin[p.groups]};
-  Ring<Layout::kStages, Layout::kStage> ring{
-      .base = base, .full = barriers, .empty = barriers + 8 * kMaxStages, .stage = 0, .parity = 0};
+  Ring<Layout::kStage> ring{
+      .base = base, .full = barriers, .empty = barriers + 8 * kMaxStages, .stages = p.stages, .stage = 0, .parity = 0};
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-  if (warpgroup == Shape::kConsumers) {
-    if constexpr (!Shape::kNarrow) ptx::fewer_registers<40>();
-    if (threadIdx.x == 128 * Shape::kConsumers) produce<kKind, kEpilogue, kTokens>(p, list, ring);
+  const bool copies = warpgroup == Shape::kConsumers;
+  const Writer writer{.staging = staging + static_cast<uint32_t>(warpgroup * Layout::kStaging),
+                      .thread = static_cast<int>(threadIdx.x) % 128,
+                      .group = warpgroup};
+  if constexpr (kCluster) {
+    const int part = static_cast<int>(blockIdx.x) % p.parts, index = static_cast<int>(blockIdx.x) / p.parts;
+    const int token_tiles = (p.rows + kTokens - 1) / kTokens, first = index % token_tiles * kTokens;
+    const GroupTile tile{
+        .group = 0, .n0 = index / token_tiles * Layout::kOutputs, .row = first, .rows = min(kTokens, p.rows - first)};
+    if (copies) {
+      if (threadIdx.x == 128 * Shape::kConsumers) {
+        ring.parity = 1;  // all stages are free
+        copy_tile<kKind, kEpilogue, kTokens>(p, tile, columns_of_part(p, part), true, ring);
+      }
+      ptx::cluster_barrier();
+      ptx::cluster_barrier();
+    } else {
+      ptx::wait_for_earlier();
+      multiply_part<kKind, kEpilogue, kTokens>(p, tile, part, ring, writer);
+    }
   } else {
-    if constexpr (!Shape::kNarrow) ptx::more_registers<232>();
-    const Writer writer{.staging = staging + static_cast<uint32_t>(warpgroup * Layout::kStaging),
-                        .thread = static_cast<int>(threadIdx.x) % 128,
-                        .group = warpgroup};
+    const TileList<kTokens> list{.row_begin = row_begin, .tile_begin = tile_begin, .tiles = tile_begin[p.groups]};
     int group = 0;
-    for (int index = static_cast<int>(blockIdx.x); index < list.tiles; index += static_cast<int>(gridDim.x)) {
-      multiply_tile<kKind, kEpilogue, kTokens>(p, list.at(index, group, Layout::kOutputs), ring, writer);
+    if (copies) {
+      if constexpr (!Shape::kNarrow) ptx::fewer_registers<40>();
+      if (threadIdx.x == 128 * Shape::kConsumers) {
+        ring.parity = 1;
+        bool first = early;
+        for (int index = static_cast<int>(blockIdx.x); index < list.tiles; index += static_cast<int>(gridDim.x)) {
+          copy_tile<kKind, kEpilogue, kTokens>(p, list.at(index, group, Layout::kOutputs), {0, p.k}, first, ring);
+          first = false;
+        }
+      }
+    } else {
+      if constexpr (!Shape::kNarrow) ptx::more_registers<232>();
+      ptx::wait_for_earlier();
+      for (int index = static_cast<int>(blockIdx.x); index < list.tiles; index += static_cast<int>(gridDim.x)) {
+        multiply_tile<kKind, kEpilogue, kTokens, kSplit>(p, list.at(index, group, Layout::kOutputs), ring, writer);
+      }
     }
   }
 }

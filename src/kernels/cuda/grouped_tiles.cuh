@@ -22,6 +22,7 @@ struct GroupedParams {
   int64_t ldy;
   float limit;
   int32_t rows, n, k, groups, row_tiles, n_per_column_group;
+  int32_t parts, stages;  // of K; of the ring
   bool gelu, y_words;
 };
 

@@ -37,10 +37,9 @@ CUtensorMapSwizzle swizzle_of(BoxSwizzle swizzle) {
 
 }  // namespace
 
-CUtensorMap tensor_map(const void* base, int element_bytes, int64_t rows, int64_t columns, int64_t row_bytes,
-                       int box_rows, int box_columns, BoxSwizzle swizzle) {
+void tensor_map(CUtensorMap& map, const void* base, int element_bytes, int64_t rows, int64_t columns, int64_t row_bytes,
+                int box_rows, int box_columns, BoxSwizzle swizzle) {
   static const Encode encode = find_encode();
-  CUtensorMap map{};
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(row_bytes)};
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
@@ -55,7 +54,6 @@ CUtensorMap tensor_map(const void* base, int element_bytes, int64_t rows, int64_
                                        std::to_string(row_bytes) + " bytes, boxes [" + std::to_string(box_rows) + ", " +
                                        std::to_string(box_columns) + "]: error " + std::to_string(status));
   }
-  return map;
 }
 
 }  // namespace mdi::cuda

@@ -248,8 +248,8 @@ void vision_attention_wgmma(CudaContext& context, const VisionAttentionParams& p
   w.p = params;
   w.factor = params.scale * 1.44269504f;
   const int64_t width = int64_t{params.heads} * kDim;
-  w.keys = tensor_map(params.turned, 2, params.rows, 2 * width, 4 * width, kKeys, kDim, BoxSwizzle::k128);
-  w.values = tensor_map(params.qkv, 2, params.rows, 3 * width, 6 * width, kKeys, kDim, BoxSwizzle::k128);
+  tensor_map(w.keys, params.turned, 2, params.rows, 2 * width, 4 * width, kKeys, kDim, BoxSwizzle::k128);
+  tensor_map(w.values, params.qkv, 2, params.rows, 3 * width, 6 * width, kKeys, kDim, BoxSwizzle::k128);
   static const bool allowed = [] {
     MDI_CUDA(cudaFuncSetAttribute(vision_attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
     return true;

@@ -5,9 +5,9 @@
 namespace mdi::cuda {
 
 template <>
-void launch_grouped<WeightKind::kBF16, Epilogue::kVision>(CudaContext& context, const GroupedProduct& g) {
-  launch_cheapest<WeightKind::kBF16, Epilogue::kVision>(context, g,
-                                                        std::integer_sequence<int, 256, 192, 128, 64, 16>{});
+void launch_grouped<WeightKind::kBF16, Epilogue::kVision, false>(CudaContext& context, const GroupedProduct& g) {
+  launch_cheapest<WeightKind::kBF16, Epilogue::kVision, false>(context, g,
+                                                               std::integer_sequence<int, 256, 192, 128, 64, 16>{});
 }
 
 }  // namespace mdi::cuda

@@ -19,6 +19,18 @@ __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return out;
 }
 
+// The bits of a where mask has ones, else of b: one instruction, which the compiler does not find.
+__device__ inline uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(out) : "r"(mask), "r"(a), "r"(b));
+  return out;
+}
+// A value whose making the compiler shall not repeat at each use.
+__device__ inline uint32_t opaque(uint32_t value) {
+  asm("" : "+r"(value));
+  return value;
+}
+
 // A pair of bf16 through act_quant and back, given its block's scale byte.
 __device__ inline uint32_t act_quantised(uint32_t pair, uint32_t scale) {
   const float inverse = e8m0_inverse(scale), value = e8m0_value(scale);
@@ -44,7 +56,7 @@ struct ScaledRows {
   int row[2];  // inside the stage
 
   __device__ ScaledRows(const e8m0* scale0, const e8m0* scale1, bool two_weights, int block_rows, int group, int n0,
-                        int n, int k, int thread, int warpgroup, int stage_rows) {
+                        int n, int k, int thread, int warpgroup, int stage_rows, int first_column) {
     const int g = thread % 32 / 4, warp = thread / 32;
     // With two weights the stage holds half of its rows of each, and a thread's two rows are the same row of both.
     row[0] = two_weights ? 32 * warpgroup + 8 * warp + g : 64 * warpgroup + 16 * warp + g;
@@ -54,7 +66,7 @@ struct ScaledRows {
     for (int i = 0; i < 2; ++i) {
       const int local = min(n0 + (two_weights ? row[0] : row[i]), n - 1);
       const int64_t line = (int64_t{group} * n + local) / block_rows;
-      next[i] = (two_weights && i == 1 ? scale1 : scale0) + line * blocks;
+      next[i] = (two_weights && i == 1 ? scale1 : scale0) + line * blocks + first_column / 32;
     }
     load();
   }
@@ -88,8 +100,8 @@ struct FragmentOf<WeightKind::kE4M3> : ScaledRows {
 
   __device__ static int column(int k0) { return k0; }
   __device__ FragmentOf(const e8m0* scale0, const e8m0* scale1, bool two_weights, int group, int n0, int n, int k,
-                        int thread, int warpgroup, int stage_rows)
-      : ScaledRows(scale0, scale1, two_weights, 32, group, n0, n, k, thread, warpgroup, stage_rows) {
+                        int thread, int warpgroup, int stage_rows, int first_column)
+      : ScaledRows(scale0, scale1, two_weights, 32, group, n0, n, k, thread, warpgroup, stage_rows, first_column) {
     const uint32_t q = static_cast<uint32_t>(thread) % 4;
     select = (2 * q) << 4 | (2 * q + 1) << 12;
   }
@@ -122,23 +134,26 @@ struct FragmentOf<WeightKind::kE2M1> : ScaledRows {
   static constexpr int kRowBytes = 32;
   static constexpr float kUnfold = 0x1p24f;
   static constexpr int kBias = 126 - 24;
-  uint32_t scale_shift;   // the thread's columns of a step lie in one of its two blocks
+  uint32_t scale_byte;    // selects it: the thread's columns of a step lie in one of its two blocks
   uint32_t half, inside;  // where they lie in a step's 32 bytes
 
   __device__ static int column(int k0) { return k0 / 2; }
   __device__ FragmentOf(const e8m0* scale0, const e8m0* scale1, bool two_weights, int group, int n0, int n, int k,
-                        int thread, int warpgroup, int stage_rows)
-      : ScaledRows(scale0, scale1, two_weights, 1, group, n0, n, k, thread, warpgroup, stage_rows) {
+                        int thread, int warpgroup, int stage_rows, int first_column)
+      : ScaledRows(scale0, scale1, two_weights, 1, group, n0, n, k, thread, warpgroup, stage_rows, first_column) {
     const uint32_t q = static_cast<uint32_t>(thread) % 4;
-    scale_shift = 8 * (q / 2);
+    scale_byte = 0x4440 + q / 2;
     half = q / 2;
     inside = q % 2 * 8u;
   }
   // The pair of codes at bits kAt and kAt + 16: their magnitudes to the top of the mantissas, their signs to the top.
+  // `signs` has the sign bits of every other code, at the same places; the ones in between fall to where a magnitude
+  // goes, so that one selection takes both.
   template <int kAt>
-  __device__ static uint32_t pair(uint32_t word, uint32_t multiplier) {
+  __device__ static uint32_t pair(uint32_t word, uint32_t signs, uint32_t multiplier) {
+    constexpr uint32_t kMagnitude = 0x01C001C0u;
     const uint32_t magnitude = kAt <= 6 ? word << (6 - kAt) : word >> (kAt - 6);
-    return multiply_pairs((magnitude & 0x01C001C0u) | (word << (12 - kAt) & 0x80008000u), multiplier);
+    return multiply_pairs(select_bits(kMagnitude, magnitude, signs << (12 - kAt)), multiplier);
   }
   // x in the order of word_order.cuh.
   template <int kSteps>
@@ -150,15 +165,16 @@ struct FragmentOf<WeightKind::kE2M1> : ScaledRows {
       const auto swizzle = kSteps == 1 ? r >> 2 & 1u : r & 7u;
       const auto chunk = (static_cast<uint32_t>(2 * (s % kSteps)) + half) ^ swizzle;
       const uint2 v = ptx::load_8(stage + r * (32u * kSteps) + (chunk << 4) + inside);
-      const uint32_t scales = (s < 2 ? now[i].x : now[i].y) >> (scale_shift + 16 * (s % 2)) & 255u;
-      const uint32_t m = min(scales + kBias, 255u) * 0x00800080u;
+      const uint32_t scale = __byte_perm(s < 2 ? now[i].x : now[i].y, 0, scale_byte + 2 * (s % 2));
+      const uint32_t m = min(scale + kBias, 255u) * 0x00800080u;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t word = h == 0 ? v.x : v.y;
-        a[2 * h][i] = pair<0>(word, m);
-        a[2 * h][2 + i] = pair<4>(word, m);
-        a[2 * h + 1][i] = pair<8>(word, m);
-        a[2 * h + 1][2 + i] = pair<12>(word, m);
+        const uint32_t even = opaque(word & 0x08080808u), odd = opaque(word & 0x80808080u);
+        a[2 * h][i] = pair<0>(word, even, m);
+        a[2 * h][2 + i] = pair<4>(word, odd, m);
+        a[2 * h + 1][i] = pair<8>(word, even, m);
+        a[2 * h + 1][2 + i] = pair<12>(word, odd, m);
       }
     }
   }

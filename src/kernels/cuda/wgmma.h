@@ -62,6 +62,8 @@ namespace mdi::cuda {
 
 #define MDI_LIST_16 MDI_REGS_0
 #define MDI_BOUND_16 MDI_ACCS_0
+#define MDI_LIST_24 MDI_REGS_0 ", %8, %9, %10, %11"
+#define MDI_BOUND_24 MDI_ACCS_0, "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
 #define MDI_LIST_32 MDI_REGS_0 MDI_REGS_1
 #define MDI_BOUND_32 MDI_ACCS_0, MDI_ACCS_1
 #define MDI_LIST_64 MDI_REGS_0 MDI_REGS_1 MDI_REGS_2 MDI_REGS_3
@@ -118,6 +120,7 @@ namespace mdi::cuda {
   MDI_WGMMA_SS(wgmma_e4m3_ss, N, 32, "e4m3.e4m3", "", A0, A1, A2)
 
 MDI_WGMMA_FORMS(16, 8, 9, 10, 11, 12, 13)
+MDI_WGMMA_FORMS(24, 12, 13, 14, 15, 16, 17)
 MDI_WGMMA_FORMS(32, 16, 17, 18, 19, 20, 21)
 MDI_WGMMA_FORMS(64, 32, 33, 34, 35, 36, 37)
 MDI_WGMMA_FORMS(96, 48, 49, 50, 51, 52, 53)
