@@ -184,6 +184,12 @@ void moe(const Pass& p, int layer) {
   const int32_t topk = p.model.activated_experts(layer);
   auto* index = p.buffers.route_index.as<int32_t>();
   auto* weight = p.buffers.route_weight.as<float>();
+  const SharedExpertArgs shared = {.swiglu_limit = p.config.swiglu_limit,
+                                   .x = p.buffers.x.as<bf16>(),
+                                   .weights = w.shared,
+                                   .sum = p.buffers.sum.as<float>(),
+                                   .y = p.buffers.y.as<bf16>()};
+  if (p.ops().begin_shared_expert != nullptr) p.ops().begin_shared_expert(p.context, p.step, shared);
   p.ops().route(p.context, p.step,
                 {.experts = static_cast<int32_t>(w.experts.size()),
                  .topk = topk,
@@ -207,12 +213,7 @@ void moe(const Pass& p, int layer) {
                           .weight = weight,
                           .experts = w.experts.data(),
                           .sum = p.buffers.sum.as<float>()});
-  p.ops().shared_expert(p.context, p.step,
-                        {.swiglu_limit = p.config.swiglu_limit,
-                         .x = p.buffers.x.as<bf16>(),
-                         .weights = w.shared,
-                         .sum = p.buffers.sum.as<float>(),
-                         .y = p.buffers.y.as<bf16>()});
+  p.ops().shared_expert(p.context, p.step, shared);
 }
 
 // Keeps the mean of the copies at the input of the draft model's target layers (spec dspark.md 1).

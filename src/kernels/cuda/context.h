@@ -37,6 +37,15 @@ struct CudaWorkspace {
 // The parts of an operation that are stages of their own to whoever measures (engine/bench).
 enum class OpPart : uint8_t { kIndexQueries, kIndexScores, kIndexSelection, kDispatch, kExpertProducts, kCombine };
 
+// The shared expert's rows that run beside the stream already (begin_shared_expert). Their memory is the workspace's
+// far end, which no other operation sees meanwhile.
+struct SharedAhead {
+  const bf16* of = nullptr;  // the operation's x; null: none
+  int64_t rows = 0;
+  const bf16* y = nullptr;  // [rows, dim]
+  int64_t bytes = 0;
+};
+
 struct CudaContext : Context {
   int device = 0;
   int multiprocessors = 0;
@@ -50,6 +59,7 @@ struct CudaContext : Context {
   void begin_part(OpPart part) {
     if (on_part != nullptr) on_part(*this, part);
   }
+  SharedAhead shared_ahead;
 
   CudaContext(int device, int64_t workspace_bytes);
   ~CudaContext() override;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/expert_rows.h"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/side_work.h"
 #include "kernels/cuda/stages.h"
 
 namespace mdi::cuda {
@@ -92,14 +93,14 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
   }
 }
 
-void shared_expert(Context& base, const StepView& step, const SharedExpertArgs& args) {
-  if (step.rows == 0) return;
-  CudaContext& context = cuda(base);
-  const WorkspaceScope scope(context);
+namespace {
+
+// y = shared(x) where sum is null, else y = bf16(sum + shared(x)). quantised [rows, dim] and inner [rows, inter]:
+// scratch.
+void shared_rows(CudaContext& context, int64_t tokens, const SharedExpertArgs& args, bf16* quantised, bf16* inner,
+                 const float* sum, bf16* y) {
   const ExpertWeights& e = args.weights;
-  const int64_t tokens = step.rows, dim = e.w1.k, inter = e.w1.n;
-  bf16* const quantised = context.workspace.take<bf16>(tokens * dim, "rows of the shared expert");
-  bf16* const inner = context.workspace.take<bf16>(tokens * inter, "inner rows of the shared expert");
+  const int64_t dim = e.w1.k, inter = e.w1.n;
   act_quant_dequant_rows(context, args.x, dim, tokens, dim, quantised, dim);
   GroupedProduct product;
   product.epilogue = Epilogue::kSwiglu;
@@ -108,18 +109,64 @@ void shared_expert(Context& base, const StepView& step, const SharedExpertArgs& 
   product.ldx = dim;
   product.weight[0] = e.w1;
   product.weight[1] = e.w3;
+  product.parts = 1;  // with and without a sum alike
   product.y = inner;
   product.ldy = inter;
   product.limit = args.swiglu_limit;
   grouped_product(context, product);
-  product.epilogue = Epilogue::kAdd;
+  product.epilogue = sum != nullptr ? Epilogue::kAdd : Epilogue::kBF16;
   product.x = inner;
   product.ldx = inter;
   product.weight[0] = e.w2;
-  product.y = args.y;
+  product.y = y;
   product.ldy = dim;
-  product.sum = args.sum;
+  product.sum = sum;
   grouped_product(context, product);
+}
+
+// Steps of more rows fill the device with each operation.
+constexpr int64_t kAheadRows = 512;
+
+int64_t padded(int64_t elements) { return (elements * static_cast<int64_t>(sizeof(bf16)) + 255) / 256 * 256; }
+
+void forget_ahead(CudaContext& context) {
+  context.workspace.size += context.shared_ahead.bytes;
+  context.shared_ahead = {};
+}
+
+}  // namespace
+
+void begin_shared_expert(Context& base, const StepView& step, const SharedExpertArgs& args) {
+  CudaContext& context = cuda(base);
+  forget_ahead(context);  // of a step that an error ended
+  if (step.rows == 0 || step.rows > kAheadRows || args.weights.w1.kind == WeightKind::kE2M1) return;
+  const int64_t dim = args.weights.w1.k, inter = args.weights.w1.n;
+  const int64_t wide = padded(step.rows * dim), bytes = 2 * wide + padded(step.rows * inter);
+  CudaWorkspace& workspace = context.workspace;
+  if (workspace.size % 256 != 0 || workspace.size - workspace.used < 4 * bytes) return;
+  workspace.size -= bytes;
+  std::byte* const at = workspace.base + workspace.size;
+  auto* const y = reinterpret_cast<bf16*>(at + wide);
+  context.shared_ahead = {.of = args.x, .rows = step.rows, .y = y, .bytes = bytes};
+  const SideWork beside(context);
+  shared_rows(context, step.rows, args, reinterpret_cast<bf16*>(at), reinterpret_cast<bf16*>(at + 2 * wide), nullptr,
+              y);
+}
+
+void shared_expert(Context& base, const StepView& step, const SharedExpertArgs& args) {
+  if (step.rows == 0) return;
+  CudaContext& context = cuda(base);
+  const int64_t dim = args.weights.w1.k, inter = args.weights.w1.n;
+  if (context.shared_ahead.of == args.x && context.shared_ahead.rows == step.rows) {
+    join_side_work(context);
+    add_rows(context, args.sum, context.shared_ahead.y, step.rows * dim, args.y);
+    forget_ahead(context);
+    return;
+  }
+  const WorkspaceScope scope(context);
+  bf16* const quantised = context.workspace.take<bf16>(step.rows * dim, "rows of the shared expert");
+  bf16* const inner = context.workspace.take<bf16>(step.rows * inter, "inner rows of the shared expert");
+  shared_rows(context, step.rows, args, quantised, inner, args.sum, args.y);
 }
 
 }  // namespace mdi::cuda

@@ -33,9 +33,14 @@ SideWork::SideWork(CudaContext& context) : context_(context), first_(context.str
 }
 
 void SideWork::join() {
-  const Side& side = side_of(context_.device);
+  back();
+  join_side_work(context_);
+}
+
+void join_side_work(CudaContext& context) {
+  const Side& side = side_of(context.device);
   MDI_CUDA(cudaEventRecord(side.joined, side.stream));
-  MDI_CUDA(cudaStreamWaitEvent(first_, side.joined, 0));
+  MDI_CUDA(cudaStreamWaitEvent(context.stream, side.joined, 0));
 }
 
 }  // namespace mdi::cuda

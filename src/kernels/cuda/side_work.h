@@ -23,4 +23,7 @@ class SideWork {
   cudaStream_t first_;
 };
 
+// join() of the work that ended last, for whoever did not keep it.
+void join_side_work(CudaContext& context);
+
 }  // namespace mdi::cuda
