@@ -1,0 +1,148 @@
+// A conversation that a client sends back, with its tools, calls and reasoning, finds all that it had computed before:
+// the hit is the whole of the turn before, prompt and answer.
+//
+// The rule of the cache (docs/architecture.md, "The cache"): a snapshot is taken at an answer's end, at any position,
+// of all tokens that were run. The last generated one, end-of-sentence, was not: so the hit is prompt + answer - 1.
+#include "talk.h"
+
+namespace mdi {
+namespace {
+
+using testing::Talk;
+
+constexpr const char* kChat = "/v1/chat/completions";
+
+OrderedJson weather_tool() {
+  return parse_ordered_json(
+      R"({"type":"function","function":{"name":"get_weather","description":"The weather of a place","strict":true,)"
+      R"("parameters":{"type":"object","properties":{"place":{"type":"string","maxLength":20},"days":{"type":"integer",)"
+      R"("minimum":1,"maximum":9}},"required":["place","days"],"additionalProperties":false}}})",
+      "tool");
+}
+
+struct Turn {
+  OrderedJson message;
+  int prompt = 0, answer = 0, cached = 0;
+  std::string finish;
+};
+
+// One turn as a client runs it: the assistant's message as it came, to be appended to the conversation.
+Turn plain_turn(const Talk& talk, const OrderedJson& body) {
+  const OrderedJson a = talk.chat(body.dump());
+  Turn turn;
+  turn.message = a["choices"][0]["message"];
+  turn.finish = a["choices"][0]["finish_reason"];
+  turn.prompt = a["usage"]["prompt_tokens"];
+  turn.answer = a["usage"]["completion_tokens"];
+  turn.cached = a["usage"]["prompt_tokens_details"]["cached_tokens"];
+  return turn;
+}
+
+Turn streamed_turn(const Talk& talk, OrderedJson body) {
+  body["stream"] = true;
+  body["stream_options"]["include_usage"] = true;
+  Turn turn;
+  std::string content, reasoning;
+  OrderedJson calls = OrderedJson::array();
+  for (const OrderedJson& event : talk.stream(kChat, body.dump())) {
+    if (event["usage"].is_object()) {
+      turn.prompt = event["usage"]["prompt_tokens"];
+      turn.answer = event["usage"]["completion_tokens"];
+      turn.cached = event["usage"]["prompt_tokens_details"]["cached_tokens"];
+    }
+    for (const OrderedJson& choice : event["choices"]) {
+      const OrderedJson& delta = choice["delta"];
+      if (choice["finish_reason"].is_string()) turn.finish = choice["finish_reason"];
+      if (delta.contains("content")) content += delta["content"].get<std::string>();
+      if (delta.contains("reasoning_content")) reasoning += delta["reasoning_content"].get<std::string>();
+      if (!delta.contains("tool_calls")) continue;
+      for (OrderedJson call : delta["tool_calls"]) {
+        const auto index = call["index"].get<size_t>();
+        call.erase("index");
+        if (index == calls.size()) {
+          calls.push_back(call);
+        } else {
+          calls[index]["function"]["arguments"].get_ref<std::string&>() +=
+              call["function"]["arguments"].get<std::string>();
+        }
+      }
+    }
+  }
+  turn.message = {{"role", "assistant"}, {"content", content}};
+  if (!reasoning.empty()) turn.message["reasoning_content"] = reasoning;
+  if (!calls.empty()) turn.message["tool_calls"] = calls;
+  return turn;
+}
+
+using RunTurn = Turn (*)(const Talk&, const OrderedJson&);
+Turn run_streamed(const Talk& talk, const OrderedJson& body) { return streamed_turn(talk, body); }
+
+// Clients respell arguments: what counts is their value.
+void respell_arguments(OrderedJson& message) {
+  if (!message.contains("tool_calls")) return;
+  for (OrderedJson& call : message["tool_calls"]) {
+    OrderedJson& arguments = call["function"]["arguments"];
+    arguments = parse_ordered_json(arguments.get<std::string>(), "arguments").dump();
+  }
+}
+
+void expect_whole_hits(RunTurn run, bool thinking) {
+  EngineOptions engine = Talk::engine_options();
+  engine.max_length = 4096;  // the tools alone have some 400 tokens
+  const Talk talk(std::move(engine));
+  OrderedJson body;
+  body["tools"] = {weather_tool()};
+  body["temperature"] = 0.7;
+  body["seed"] = 11;
+  body["max_tokens"] = 400;
+  body["reasoning_effort"] = thinking ? OrderedJson("high") : OrderedJson("none");
+  body["messages"] = {{{"role", "system"}, {"content", "You answer questions about the weather of ships."}},
+                      {{"role", "user"}, {"content", "What is the weather at the harbour?"}}};
+  int expected = 0;
+  for (int turn_number = 0; turn_number < 3; ++turn_number) {
+    // The bundled model cannot call by itself: the grammar has it do so in every other turn.
+    const bool calls = turn_number % 2 == 0;
+    body["tool_choice"] = calls ? "required" : "none";
+    const Turn turn = run(talk, body);
+    EXPECT_EQ(turn.finish, calls ? "tool_calls" : turn.finish);
+    EXPECT_EQ(turn.cached, expected) << "turn " << turn_number << ": " << turn.message.dump();
+    ASSERT_GT(turn.answer, 0);
+    // Cut off, the last token has been run for nothing more than an end-of-sentence has.
+    expected = turn.prompt + turn.answer - 1;
+    OrderedJson message = turn.message;
+    respell_arguments(message);
+    body["messages"].push_back(message);
+    if (calls) {
+      ASSERT_TRUE(message.contains("tool_calls"));
+      for (const OrderedJson& call : message["tool_calls"]) {
+        body["messages"].push_back(
+            {{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "Fair, with a light wind from the west."}});
+      }
+    } else {
+      body["messages"].push_back({{"role", "user"}, {"content", "And tomorrow, will it rain on the sea?"}});
+    }
+  }
+  talk.expect_nothing_held();
+}
+
+TEST(Conversation, PlainTurnsHitTheWholeTurnBefore) { expect_whole_hits(plain_turn, false); }
+TEST(Conversation, PlainTurnsWithReasoning) { expect_whole_hits(plain_turn, true); }
+TEST(Conversation, StreamedTurnsHitTheWholeTurnBefore) { expect_whole_hits(run_streamed, false); }
+TEST(Conversation, StreamedTurnsWithReasoning) { expect_whole_hits(run_streamed, true); }
+
+// Equal conversations of different tenants share nothing.
+TEST(Conversation, SaltsSeparate) {
+  const Talk talk;
+  const auto cached = [&](const char* salt) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "The ship sails on the sea. ";
+    OrderedJson body = {{"messages", {{{"role", "user"}, {"content", text}}}}, {"max_tokens", 2}, {"cache_salt", salt}};
+    return talk.chat(body.dump())["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("a"), 0);
+  EXPECT_GT(cached("a"), 100);
+  EXPECT_EQ(cached("b"), 0);
+}
+
+}  // namespace
+}  // namespace mdi

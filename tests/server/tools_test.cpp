@@ -1,0 +1,142 @@
+// Tool calls and structured output over the API. The bundled model can neither by itself; the grammar makes it.
+#include "talk.h"
+
+namespace mdi {
+namespace {
+
+using testing::Talk;
+
+constexpr const char* kTools =
+    R"("tools":[{"type":"function","function":{"name":"add","strict":true,"parameters":{"type":"object","properties":)"
+    R"({"a":{"type":"integer","minimum":0,"maximum":99},"b":{"type":"integer","minimum":0,"maximum":99}},)"
+    R"("required":["a","b"],"additionalProperties":false}}},{"type":"function","function":{"name":"say","strict":true,)"
+    R"("parameters":{"type":"object","properties":{"text":{"type":"string","maxLength":12}},"required":["text"],)"
+    R"("additionalProperties":false}}}])";
+
+std::string ask(const std::string& more) {
+  return R"({"messages":[{"role":"user","content":"What is 2 and 3?"}],"max_tokens":300,"temperature":1,"seed":5,)" +
+         more + "}";
+}
+
+void expect_call(const OrderedJson& call) {
+  EXPECT_TRUE(call["id"].get<std::string>().starts_with("call_"));
+  EXPECT_EQ(call["type"], "function");
+  const OrderedJson arguments = parse_ordered_json(call["function"]["arguments"].get<std::string>(), "arguments");
+  if (call["function"]["name"] == "add") {
+    ASSERT_EQ(arguments.size(), 2u);
+    EXPECT_TRUE(arguments["a"].is_number_integer() && arguments["b"].is_number_integer());
+    EXPECT_LE(arguments["a"], 99);
+  } else {
+    ASSERT_EQ(call["function"]["name"], "say");
+    EXPECT_TRUE(arguments["text"].is_string());
+  }
+}
+
+TEST(Tools, ChoicesDoWhatTheySay) {
+  const Talk talk;
+  for (const char* thinking : {R"("reasoning_effort":"none",)", R"("reasoning_effort":"low",)"}) {
+    OrderedJson choice = talk.chat(ask(std::string(thinking) + kTools + R"(,"tool_choice":"required")"))["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls") << choice.dump();
+    ASSERT_GE(choice["message"]["tool_calls"].size(), 1u);
+    for (const OrderedJson& call : choice["message"]["tool_calls"]) expect_call(call);
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+
+    choice = talk.chat(ask(std::string(thinking) + kTools +
+                           R"(,"tool_choice":{"type":"function","function":{"name":"say"}})"))["choices"][0];
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice.dump();
+    EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "say");
+    expect_call(choice["message"]["tool_calls"][0]);
+
+    choice = talk.chat(ask(std::string(thinking) + kTools + R"(,"tool_choice":"none")"))["choices"][0];
+    EXPECT_FALSE(choice["message"].contains("tool_calls"));
+    EXPECT_NE(choice["finish_reason"], "tool_calls");
+
+    choice = talk.chat(
+        ask(std::string(thinking) + kTools + R"(,"tool_choice":"required","parallel_tool_calls":false)"))["choices"][0];
+    EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  }
+  // The model is free: it does not know how to call, and answers.
+  EXPECT_TRUE(talk.chat(ask(kTools))["choices"][0]["message"]["content"].is_string());
+  talk.expect_nothing_held();
+}
+
+// Deltas of a streamed call: first id, name and empty arguments, then pieces of the arguments.
+TEST(Tools, StreamedCallsArriveInPieces) {
+  const Talk talk;
+  const std::string body = std::string(R"("reasoning_effort":"none",)") + kTools + R"(,"tool_choice":"required")";
+  const OrderedJson plain = talk.chat(ask(body))["choices"][0]["message"]["tool_calls"];
+  std::vector<std::string> names, arguments;
+  int pieces = 0;
+  std::string finish;
+  for (const OrderedJson& event : talk.stream("/v1/chat/completions", ask(body + R"(,"stream":true)"))) {
+    const OrderedJson& choice = event["choices"][0];
+    if (choice["finish_reason"].is_string()) finish = choice["finish_reason"];
+    if (!choice["delta"].contains("tool_calls")) continue;
+    const OrderedJson& call = choice["delta"]["tool_calls"][0];
+    const auto index = call["index"].get<size_t>();
+    if (call.contains("id")) {
+      EXPECT_EQ(index, names.size());
+      EXPECT_EQ(call["type"], "function");
+      EXPECT_EQ(call["function"]["arguments"], "");
+      names.push_back(call["function"]["name"]);
+      arguments.emplace_back();
+    } else {
+      EXPECT_FALSE(call["function"].contains("name"));
+      arguments.at(index) += call["function"]["arguments"].get<std::string>();
+      ++pieces;
+    }
+  }
+  EXPECT_EQ(finish, "tool_calls");
+  EXPECT_GT(pieces, 1);
+  ASSERT_EQ(names.size(), plain.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(names[i], plain[i]["function"]["name"]);
+    EXPECT_EQ(arguments[i], plain[i]["function"]["arguments"]);
+  }
+}
+
+TEST(Formats, SchemaObjectRegexAndChoice) {
+  const Talk talk;
+  const std::string schema =
+      R"("response_format":{"type":"json_schema","json_schema":{"name":"r","strict":true,"schema":{"type":"object",)"
+      R"("properties":{"name":{"type":"string","maxLength":16},"age":{"type":"integer","minimum":0,"maximum":150}},)"
+      R"("required":["name","age"],"additionalProperties":false}}})";
+  for (const char* thinking : {R"("reasoning_effort":"none",)", R"("reasoning_effort":"low",)"}) {
+    const OrderedJson choice = talk.chat(ask(thinking + schema))["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "stop");
+    const OrderedJson value = parse_ordered_json(choice["message"]["content"].get<std::string>(), "content");
+    ASSERT_EQ(value.size(), 2u) << value.dump();
+    EXPECT_TRUE(value["name"].is_string());
+    EXPECT_LE(value["age"], 150);
+  }
+  std::string content = talk.chat(ask(R"("choice":["yes","no"])"))["choices"][0]["message"]["content"];
+  EXPECT_TRUE(content == "yes" || content == "no") << content;
+  content = talk.chat(ask(R"("regex":"[a-c]{3}-[0-9]{2}")"))["choices"][0]["message"]["content"];
+  ASSERT_EQ(content.size(), 6u) << content;
+  EXPECT_EQ(content[3], '-');
+  const OrderedJson text = talk.ask("/v1/completions", R"({"prompt":"A number:","max_tokens":40,"regex":"[0-9]{4}"})");
+  EXPECT_EQ(text["choices"][0]["text"].get<std::string>().size(), 4u);
+  talk.expect_nothing_held();
+}
+
+TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
+  const Talk talk;
+  const struct {
+    const char *member, *param;
+  } cases[] = {
+      {R"("regex":"(a")", "regex"},
+      {R"("regex":"(a{1000}){1000000}")", "regex"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"r","schema":{"type":"nothing"}}})",
+       "response_format"},
+  };
+  for (const auto& c : cases) {
+    const auto reply = talk.post("/v1/chat/completions", ask(c.member));
+    EXPECT_EQ(reply->status(), 400) << c.member;
+    const OrderedJson param = reply->json()["error"]["param"];
+    EXPECT_TRUE(param.is_string() && param.get<std::string>().starts_with(c.param)) << reply->body();
+  }
+  talk.expect_nothing_held();
+}
+
+}  // namespace
+}  // namespace mdi
