@@ -17,15 +17,15 @@ from selenium.webdriver.chrome.service import Service
 from driver import Page
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+PROGRAM = os.environ.get("MDI", str(ROOT / "build/release/mdi"))
 
 
 class Server:
     """One `mdi serve` on a free port of 127.0.0.1, ended by SIGTERM."""
 
-    def __init__(self, *options):
-        program = os.environ.get("MDI", str(ROOT / "build/release/mdi"))
+    def __init__(self, *options, model=ROOT / "models/small"):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        command = [program, "serve", str(ROOT / "models/small"), *(() if "--listen" in options else ("--listen", "127.0.0.1:0")), *options]
+        command = [PROGRAM, "serve", str(model), *(() if "--listen" in options else ("--listen", "127.0.0.1:0")), *options]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -61,8 +61,8 @@ def start_server():
     """Starts further servers with options of their own."""
     started = []
 
-    def start(*options):
-        started.append(Server(*options))
+    def start(*options, **more):
+        started.append(Server(*options, **more))
         return started[-1]
 
     yield start

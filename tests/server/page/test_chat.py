@@ -1,10 +1,13 @@
 """A conversation with the small model: sending, streaming, stopping, branches, reasoning, tools, images, errors."""
 import base64
+import re
 import struct
+import subprocess
 import zlib
 
 from selenium.webdriver.common.keys import Keys
 
+from conftest import PROGRAM
 from driver import Page, delta
 
 USAGE = {"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 32},
@@ -198,6 +201,28 @@ def test_images_go_with_the_message(page, tmp_path):
     assert base64.b64decode(content[0]["image_url"]["url"].split(",")[1]) == (tmp_path / "sea.png").read_bytes()
     page.reload()
     page.until("return document.querySelector('.pictures img')?.naturalWidth === 8")
+
+
+def test_a_model_that_sees_gets_the_picture(page, start_server, browser, tmp_path):
+    folder = tmp_path / "seeing"  # synthetic: what it says means nothing
+    subprocess.run([PROGRAM, "synth", str(folder), "--preset", "tiny-vision", "--vocab", "512", "--quiet"], check=True, timeout=120)
+    seeing = Page(browser, start_server(model=folder).url)
+    seeing.forget()
+    seeing.open()
+    seeing.until("return document.getElementById('model').textContent !== ''")
+    seeing.settings(max_tokens="6", effort="none")
+    png(tmp_path / "sea.png", 64, 48)
+    prompts = []
+    for pictures in (0, 1):
+        if pictures:
+            seeing.one("#files").send_keys(str(tmp_path / "sea.png"))
+            seeing.until("return document.querySelectorAll('#attachments img').length === 1")
+        seeing.run("document.activeElement.blur()")
+        seeing.say("Look")
+        assert seeing.all(".error:not([hidden])") == []
+        prompts.append(int(re.search(r"prompt ([\d,]+)", seeing.texts(".numbers")[0])[1].replace(",", "")))
+        seeing.run("document.getElementById('new-chat').click()")
+    assert prompts[1] > prompts[0] + 2, "the picture takes tokens"
 
 
 def test_an_error_in_the_middle_keeps_the_text(page):
