@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs on the GPU machine, in the repository, from the unpacked bundle: the golden folders, an image through both
 # backends, every check and the sanitizer over small shapes, several at once, then whole steps, what is said of a full
-# card, and each area's own timings; writes gpu-report.md as it goes and one log each. About 280 s: 80 s less with an
+# card, a soak of the server, and each area's own timings; writes gpu-report.md as it goes and one log each. About 280 s: 80 s less with an
 # empty MDI_REPORT_BENCH (no whole steps); MDI_REPORT_SANITIZER names the areas for the sanitizer (default all), and
 # after MDI_REPORT_SECONDS no further area is timed. Exit 1 when anything failed.
 # Usage: run.sh OUT [AREA...]   (areas: rows, stream, ...; default all)
@@ -174,6 +174,26 @@ fi
   head -40 "$out/full.log"
   echo '```'
 } >>"$report"
+
+# The bundled model, served: many clients that hang up, stall and send rubbish (tests/server/soak.py).
+if [[ -d models/small ]]; then
+  {
+    echo
+    echo "## Serving"
+    echo
+    echo '```'
+    echo "soak.py mdi models/small --streams 1000 --seconds 20 --device cuda"
+  } >>"$report"
+  MDI_SOAK_LOG=$out/serve.log timeout 100 python3 tests/server/soak.py "$mdi" models/small --streams 1000 --seconds 20 \
+    --device cuda --growth 64 >"$out/soak.log" 2>&1
+  code=$?
+  ((code == 0)) || failed=1
+  {
+    cat "$out/soak.log"
+    echo "exit $code"
+    echo '```'
+  } >>"$report"
+fi
 
 {
   echo

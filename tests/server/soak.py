@@ -23,8 +23,8 @@ WORDS = "the a ship river light stone paper city music garden letter winter tabl
 
 
 class Server:
-    def __init__(self, mdi, model, streams):
-        command = [mdi, "serve", model, "--listen", "127.0.0.1:0", "--queue", str(4 * streams), "--slots", "16",
+    def __init__(self, mdi, model, streams, device):
+        command = [mdi, "serve", model, "--device", device, "--listen", "127.0.0.1:0", "--queue", str(4 * streams), "--slots", "16",
                    "--max-length", "1024", "--max-connections", str(2 * streams + 64), "--drain-seconds", "20",
                    "--no-thinking"]
         self.log = open(os.environ.get("MDI_SOAK_LOG", os.devnull), "wb")
@@ -206,6 +206,7 @@ def main():
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="what runs the model: cpu or cuda")
     parser.add_argument("--growth", type=float, default=24, help="MiB that memory may grow by in the second part")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -214,7 +215,7 @@ def main():
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise SystemExit(f"{needed} open files are needed, the system allows {hard}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    server = Server(args.mdi, args.model, args.streams)
+    server = Server(args.mdi, args.model, args.streams, args.device)
     try:
         faults = asyncio.run(soak(server, args))
         code = server.end()
