@@ -39,7 +39,6 @@ std::shared_ptr<void> lease(ImageBudget& budget, size_t bytes, size_t most) {
 }  // namespace
 
 std::vector<std::byte> decode_base64(std::string_view text, const std::string& where) {
-  if (text.empty()) throw Error(where, "expected base64 text, found none");
   std::vector<std::byte> bytes(text.size() / 4 * 3 + 3);
   size_t size = 0;
   const char* end = nullptr;
@@ -51,6 +50,7 @@ std::vector<std::byte> decode_base64(std::string_view text, const std::string& w
                                                   : "character " + std::to_string(end - text.data()) + " is none of it";
     throw Error(where, "expected base64 text, found something else: " + at);
   }
+  if (size == 0) throw Error(where, "expected base64 text, found none");
   bytes.resize(size);
   return bytes;
 }

@@ -150,7 +150,7 @@ class Reader {
     if (!plain || call.name.size() > 128) fields.refuse("name", "1 to 128 letters, digits, _ or -");
     const OrderedJson* input = fields.object("input");
     if (input == nullptr) fields.refuse("input", "an object");
-    fields.ignore({"cache_control", "caller"});
+    fields.ignore({"cache_control", "caller", "toolset_name"});
     fields.done();
     if (!call_ids_.insert(call.id).second) fields.refuse("id", "another id than the other calls'");
     call.arguments = python_json(*input);
@@ -166,7 +166,7 @@ class Reader {
     }
     const OrderedJson* content = fields.find("content");
     const bool failed = fields.boolean("is_error").value_or(false);
-    fields.ignore({"cache_control"});
+    fields.ignore({"cache_control", "toolset_name"});
     fields.done();
     if (content != nullptr && content->is_string()) {
       message.content.push_back(text_part(content->get<std::string>()));
