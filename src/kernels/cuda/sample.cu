@@ -101,12 +101,14 @@ __device__ inline uint64_t sum_bins(uint64_t (&v)[kBins], int lane) {
   return v[0];
 }
 
-// The largest rank from which on tokens weigh at least `wanted` together, or any that keeps the same tokens; they weigh
-// that much in all. Ends when one token is left between what is enough and what is not.
+// The largest rank from `low` on from which tokens weigh at least `wanted` together, or any that keeps the same tokens;
+// from `low` to `best`, the largest there is, they weigh that much. Ends when one token is left between what is enough
+// and what is not.
 template <class Weight>
-__device__ uint64_t search(Row& row, uint64_t wanted, Weight weight) {
-  uint64_t low = 0, above = 0;  // tokens in [low, low + width) are open; those behind them weigh `above`
-  for (int bits = (sampling::kRankBits + kDigit - 1) / kDigit * kDigit; bits > 0;) {
+__device__ uint64_t search(Row& row, uint64_t low, uint64_t best, uint64_t wanted, Weight weight) {
+  uint64_t above = 0;  // weight of the tokens behind those that are open
+  const int width = 64 - __clzll(static_cast<long long>(best - low));
+  for (int bits = max(1, (width + kDigit - 1) / kDigit) * kDigit; bits > 0;) {
     bits -= kDigit;
     uint64_t sum[kBins] = {};
     uint32_t count[kBins] = {};
@@ -137,14 +139,11 @@ __device__ uint64_t search(Row& row, uint64_t wanted, Weight weight) {
   return low;
 }
 
-// In ascending id, the first token at which the sum of the weights exceeds `target`, which is below their sum.
+// In ascending id, the first token at which the sum of the weights exceeds `target`, which is below their sum. Follows
+// the total_of() of the same weights, whose sums of warps and blocks are still there.
 template <class Weight>
 __device__ void draw(Row& row, uint64_t target, Weight weight, int32_t* chosen) {
-  uint64_t own = 0;
-  row.each([&](float l, int64_t i) { own += weight(l, i); });
-  for (int d = 16; d > 0; d /= 2) own += __shfl_xor_sync(~0u, own, d);
-  if (row.lane == 0) row.shared.part[row.warp][0] = own;
-  row.join(1, plus);
+  const uint64_t own = row.shared.part[row.warp][0];
   // What lies before this warp's tokens.
   uint64_t before = 0;
   for (unsigned r = 0; r < row.rank; ++r) {
@@ -168,7 +167,7 @@ __device__ void draw(Row& row, uint64_t target, Weight weight, int32_t* chosen) 
   }
 }
 
-__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads) sample_kernel(SampleArgs a, int shift) {
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 2) sample_kernel(SampleArgs a, int shift) {
   __shared__ Shared shared;
   const int64_t at = blockIdx.y;
   const SampleRow p = a.row[at];
@@ -195,13 +194,17 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads) sam
     const auto weight = [&](float l, int64_t) { return sampling::weight_of(l, largest, p.exponent, shift); };
     uint64_t cut = 0;
     if (p.top_k > 0 && p.top_k < a.vocab) {
-      cut = search(row, static_cast<uint64_t>(p.top_k), [](float, int64_t) { return uint64_t{1}; });
+      cut = search(row, 0, best, static_cast<uint64_t>(p.top_k), [](float, int64_t) { return uint64_t{1}; });
     }
     if (p.top_p < 1.0f) {
       const auto within = [&](float l, int64_t i) {
         return sampling::rank_of(l, i) >= cut ? weight(l, i) : uint64_t{0};
       };
-      cut = larger(cut, search(row, sampling::share_of(total_of(row, within), p.top_p), within));
+      // Nothing that is further from the largest logit weighs anything.
+      const double reach = (shift + 2.0) / p.exponent;
+      const float lowest = __double2float_rd(static_cast<double>(largest) - reach);
+      const uint64_t low = larger(cut, uint64_t{sampling::sort_key(lowest)} << sampling::kIdBits);
+      cut = search(row, low, best, sampling::share_of(total_of(row, within), p.top_p), within);
     }
     const uint64_t least = sampling::least_weight(p.min_p, shift);
     const auto kept = [&](float l, int64_t i) {
