@@ -91,8 +91,9 @@ export class AnswerView extends TurnView {
     this.error.hidden = state !== 'error';
     if (state !== 'error' || this.error.firstChild) return;
     const where = [error.status ? `Status ${error.status}` : null, error.code, error.param ? `parameter ${error.param}` : null].filter(Boolean);
-    this.error.append(h('p', {}, error.message), where.length ? h('p.where', {}, where.join(', ')) : null,
-      h('button.button', { type: 'button', onclick: () => retry(this.node.id) }, icon('retry'), 'Try again'));
+    this.error.append(h('p', {}, error.message));
+    if (where.length > 0) this.error.append(h('p.where', {}, where.join(', ')));
+    this.error.append(h('button.button', { type: 'button', onclick: () => retry(this.node.id) }, icon('retry'), 'Try again'));
     if (error.retryAfter) this.error.append(h('span.where', {}, `The server asks to wait ${seconds(error.retryAfter * 1000)}.`));
   }
 

@@ -1,7 +1,7 @@
 // Keys that work anywhere on the page. Those of single controls stand with them.
 import { isRunning, stop } from './chat.js';
 import { showHelp } from './dialogs.js';
-import { announce } from './dom.js';
+import { announce, byId } from './dom.js';
 import { toggleSidebar } from './sidebar.js';
 import { nextTheme } from './theme.js';
 
@@ -18,7 +18,8 @@ export function startKeys({ composer, thread, sidebar, params }) {
     if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.code === 'KeyK') act(() => sidebar.focusSearch());
     else if (event.altKey && !event.ctrlKey && !event.metaKey && alt[event.code]) act(alt[event.code]);
     else if (event.key === 'Escape') {
-      if (composer.cancelEdit()) event.preventDefault();
+      if (!byId('scrim').hidden) act(toggleSidebar);
+      else if (composer.cancelEdit()) event.preventDefault();
       else if (isRunning()) {
         act(() => stop());
         announce('Stopped');

@@ -139,7 +139,7 @@ export async function searchConversations(query) {
     if (!words.every((word) => lower.includes(word))) return;
     const at = lower.indexOf(words[0], conversation.title.length + 1);
     const from = Math.max(0, at - 24);
-    found.set(conversation.id, at < 0 ? '' : `${from > 0 ? '…' : ''}${text.slice(from, at + 72).replace(/\s+/g, ' ').trim()}…`);
+    found.set(conversation.id, at < 0 ? '' : `${from > 0 ? '…' : ''}${text.slice(from, at + 72).replace(/[*_`#|>\s]+/g, ' ').trim()}…`);
   });
   return found;
 }

@@ -254,7 +254,7 @@ def test_a_server_that_is_away_and_comes_back(page, start_server, browser):
     away.until("return document.getElementById('model').textContent !== ''")
     assert server.stop() == 0
     away.say("Are you there?")
-    assert "cannot be reached" in away.texts(".error p")[0]
+    assert away.texts(".error") == ["The server cannot be reached.Try again"]
     away.until("return document.querySelector('.notice')?.textContent.includes('cannot be reached')")
     start_server("--listen", server.url.removeprefix("http://"))
     away.until("return document.querySelector('.notice')?.textContent.includes('is back')")

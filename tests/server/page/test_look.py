@@ -70,6 +70,9 @@ def test_a_phone_needs_no_sideways_scrolling(page):
     assert page.one("#composer-text").value_of_css_property("font-size") == "16px"
     page.one("#open-sidebar").click()
     assert page.one("#sidebar").is_displayed() and page.run(inside) == []
+    page.press(Keys.ESCAPE)
+    assert not page.one("#sidebar").is_displayed()
+    page.one("#open-sidebar").click()
     page.one("#conversations a").click()
     assert not page.one("#sidebar").is_displayed()
     page.one("#open-params").click()
