@@ -1,4 +1,5 @@
 // Compiling off the step loop: limits, a bounded cache, one compilation for requests that want the same.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -7,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/grammar.h"
 #include "grammar/tool_rules.h"
@@ -66,7 +68,7 @@ struct GrammarCompiler::State {
     std::thread thread;
     bool done = false, late = false;  // late: given up by those who waited
     Grammar grammar;
-    std::string where, problem;
+    std::string problem;
   };
   struct Kept {
     std::string key;
@@ -141,9 +143,12 @@ struct GrammarCompiler::State {
     Grammar grammar;
     std::string problem;
     try {
-      grammar = std::make_shared<const CompiledGrammar>(vocabulary, ebnf, tokens, vocab, eos, think_end);
+      grammar = std::make_shared<const CompiledGrammar>(vocabulary, ebnf, tokens, vocab, eos, think_end,
+                                                        limits.max_mask_seconds);
     } catch (const std::exception& e) {
       problem = e.what();
+      const std::string where = "grammar: ";
+      if (problem.rfind(where, 0) == 0) problem.erase(0, where.size());
     }
     const std::lock_guard lock(mutex);
     job->grammar = grammar;
@@ -186,10 +191,13 @@ GrammarCompiler::~GrammarCompiler() {
 
 std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpec& spec) {
   State& state = *state_;
+  // Places and names in messages are the client's: one short line of them.
   const auto refuse = [&state](const Error& error) {
     const std::lock_guard lock(state.mutex);
     ++state.counters.refused;
-    throw error;
+    const std::string_view what = error.what();
+    const size_t colon = std::min(what.find(": "), what.size());
+    throw Error(printable(what.substr(0, colon)), printable(what.substr(std::min(colon + 2, what.size())), 320));
   };
   const std::string key = key_of(spec);
   if (key.size() > state.limits.max_bytes) {
@@ -239,7 +247,7 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
   }
   if (!job->grammar) {
     ++state.counters.refused;
-    throw Error("grammar", "cannot be compiled: " + job->problem);
+    throw Error("grammar", printable(job->problem, 320));
   }
   return job->grammar;
 }

@@ -47,7 +47,7 @@ struct GrammarSpec {
   Kind kind = Kind::kNone;
   std::string schema;  // JSON Schema
   // As OpenAI's strict: a keyword that cannot be enforced is an error naming it and its place. Otherwise such keywords
-  // are passed over (see schema_check.h for the list).
+  // are passed over (schema_rules.h has the list).
   bool strict = false;
   std::string pattern;
   std::vector<std::string> choices;

@@ -1,8 +1,11 @@
 // Masks by prefix: matchers that stand where the samples of a request stand.
 #include <algorithm>
+#include <ctime>
 #include <list>
 #include <mutex>
+#include <random>
 
+#include "core/error.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/grammar.h"
 
@@ -25,6 +28,9 @@ class MaskByPrefix {
 
   bool operator()(std::span<const int32_t> generated, std::span<uint32_t> bits) {
     const std::lock_guard lock(mutex_);
+    // Nothing allowed ends the request with an error: it took more of everybody's time than it may.
+    std::fill(bits.begin(), bits.end(), 0);
+    if (too_slow_) return true;
     if (reasoning_) {
       const auto end = std::find(generated.begin(), generated.end(), grammar_->think_end());
       if (end == generated.end()) return in_reasoning(bits);
@@ -33,11 +39,12 @@ class MaskByPrefix {
     Path& path = follow(generated);
     if (path.tokens.size() < generated.size()) {
       // Never chosen under this mask: a draft's token that was not checked. What follows it is not used.
-      std::fill(bits.begin(), bits.end(), 0);
       set_bit(bits, grammar_->eos());
       return true;
     }
+    const double before = thread_seconds();
     path.matcher.allowed(bits);
+    too_slow_ = thread_seconds() - before > grammar_->max_mask_seconds();
     return true;
   }
 
@@ -49,7 +56,6 @@ class MaskByPrefix {
 
   bool in_reasoning(std::span<uint32_t> bits) const {
     if (grammar_->may_be_empty()) return false;
-    std::fill(bits.begin(), bits.end(), 0);
     for (int64_t i = 0; i < grammar_->tokens(); ++i) set_bit(bits, static_cast<int32_t>(i));
     bits[static_cast<size_t>(grammar_->eos()) / 32] &= ~(1U << (grammar_->eos() % 32));
     return true;
@@ -93,7 +99,7 @@ class MaskByPrefix {
   }
 
   std::shared_ptr<const CompiledGrammar> grammar_;
-  bool reasoning_;
+  bool reasoning_, too_slow_ = false;
   std::mutex mutex_;
   std::list<Path> paths_;
 };
@@ -105,12 +111,47 @@ GrammarMask make_mask(std::shared_ptr<const CompiledGrammar> grammar, bool reaso
   return [mask](std::span<const int32_t> generated, std::span<uint32_t> bits) { return (*mask)(generated, bits); };
 }
 
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 CompiledGrammar::CompiledGrammar(const MatcherVocabulary& vocabulary, const std::string& ebnf, int64_t tokens,
-                                 int64_t vocab, int32_t eos, int32_t think_end)
-    : grammar_(vocabulary, ebnf), tokens_(tokens), vocab_(vocab), eos_(eos), think_end_(think_end) {
+                                 int64_t vocab, int32_t eos, int32_t think_end, double max_mask_seconds)
+    : grammar_(vocabulary, ebnf),
+      tokens_(tokens),
+      vocab_(vocab),
+      eos_(eos),
+      think_end_(think_end),
+      max_mask_seconds_(max_mask_seconds) {
   std::vector<uint32_t> bits(static_cast<size_t>(words()), 0);
   begin().allowed(bits);
   may_be_empty_ = (bits[static_cast<size_t>(eos) / 32] >> (eos % 32) & 1U) != 0;
+  try_masks();
+}
+
+void CompiledGrammar::try_masks() {
+  constexpr int kWalks = 3, kSteps = 16;
+  constexpr double kSeconds = 0.2;  // together: what is cheap is tried whole, what is dear needs no more
+  const double start = thread_seconds();
+  std::mt19937 random(1);  // always the same, so that a grammar is accepted or refused alike
+  std::vector<uint32_t> bits(static_cast<size_t>(words()), 0);
+  for (int walk = 0; walk < kWalks; ++walk) {
+    Matcher matcher = begin();
+    for (int i = 0; i < kSteps && thread_seconds() - start < kSeconds; ++i) {
+      const double before = thread_seconds();
+      matcher.allowed(bits);
+      if (thread_seconds() - before > max_mask_seconds_) {
+        throw Error("grammar", "too ambiguous: finding the tokens that may come next takes too long");
+      }
+      std::vector<int32_t> allowed;
+      for (int32_t id = 0; id < tokens_; ++id) {
+        if (id != eos_ && (bits[static_cast<size_t>(id) / 32] >> (id % 32) & 1U) != 0) allowed.push_back(id);
+      }
+      if (allowed.empty() || !matcher.accept(allowed[random() % allowed.size()])) break;
+    }
+  }
 }
 
 }  // namespace mdi

@@ -73,7 +73,7 @@ GrammarRules::Expr GrammarRules::none_of(const CodePoints& set) {
 }
 
 GrammarRules::Expr GrammarRules::token(int32_t id) { return add({Kind::kToken, {}, id}, 1); }
-GrammarRules::Expr GrammarRules::ref(Rule rule) { return add({Kind::kRef, {}, rule}, 1); }
+GrammarRules::Expr GrammarRules::ref(Rule rule) { return add({Kind::kRef, {}, rule, {}, 0, 0, 0}, 1); }
 GrammarRules::Expr GrammarRules::never() { return add({Kind::kNever, {}}, 0); }
 
 GrammarRules::Expr GrammarRules::sequence(std::vector<Expr> parts) {

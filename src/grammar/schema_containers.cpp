@@ -41,6 +41,16 @@ std::vector<SchemaRules::Declared> SchemaRules::declared(const Place& place) con
   return found;
 }
 
+void SchemaRules::check_optional(const Place& place, const std::vector<Declared>& names) const {
+  const auto optional =
+      static_cast<size_t>(std::count_if(names.begin(), names.end(), [](const Declared& d) { return !d.required; }));
+  if (optional > kMaxOptional) {
+    fail(place, "properties",
+         "properties that are not required: expected at most " + std::to_string(kMaxOptional) + ", found " +
+             std::to_string(optional));
+  }
+}
+
 // What additionalProperties says; without it, anything.
 SchemaRules::Place SchemaRules::other_place(const Place& place) const {
   if (!place.schema->is_object() || !place.schema->contains("additionalProperties")) {
@@ -128,6 +138,7 @@ SchemaRules::Expr SchemaRules::map(const Place& place) {
 
 SchemaRules::Expr SchemaRules::object(const Place& place) {
   const std::vector<Declared> names = declared(place);
+  check_optional(place, names);
   const bool others = allows_others(place);
   const bool patterns = place.schema->contains("patternProperties");
   if (names.empty() && (others || patterns)) return map(place);

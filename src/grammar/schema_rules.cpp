@@ -243,7 +243,9 @@ SchemaMembers SchemaRules::members() {
   }
   const Place& root = found[0].place;
   SchemaMembers made;
-  for (const Declared& d : declared(root)) made.declared.push_back({d.name, written(d.place), d.required});
+  const std::vector<Declared> names = declared(root);
+  check_optional(root, names);
+  for (const Declared& d : names) made.declared.push_back({d.name, written(d.place), d.required});
   made.others = allows_others(root);
   if (made.others) made.other = written(other_place(root));
   for (const char* keyword : {"patternProperties", "minProperties", "maxProperties"}) {

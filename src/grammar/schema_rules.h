@@ -25,6 +25,9 @@
 
 namespace mdi {
 
+// Of one object: each that may be left out is one more place where a text may be, at once.
+inline constexpr size_t kMaxOptional = 200;
+
 struct SchemaOptions {
   bool strict = false;
   int max_depth = 32;  // of schemas inside one another
@@ -94,6 +97,7 @@ class SchemaRules {
     bool required;
   };
   std::vector<Declared> declared(const Place& place) const;
+  void check_optional(const Place& place, const std::vector<Declared>& names) const;
   bool allows_others(const Place& place) const;
   Place other_place(const Place& place) const;
   Expr object(const Place& place);
