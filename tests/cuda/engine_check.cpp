@@ -191,7 +191,9 @@ void time_wide_vocabulary(Harness& h) {
   ModelConfig config = synth_preset("tiny");
   apply_overrides(config, {.vocab = 129280});
   const auto dir = std::filesystem::temp_directory_path() / ("mdi-wide-" + std::to_string(getpid()));
-  write_synthetic_checkpoint(dir, config, {.force = true});
+  SynthOptions options;
+  options.force = true;
+  write_synthetic_checkpoint(dir, config, options);
   Model model = testing::load_checkpoint(dir);
   const DeviceBuffer placed = place_weights(h.cuda(), model);
   time_engine({h, "vocabulary of 129,280", model});
