@@ -141,10 +141,10 @@ ContentPart ImageReader::read(const OrderedJson& part, const std::string& part_p
   }
   const int64_t room = service_.engine().options().max_length;
   if (tokens_ >= room) {
-    throw ApiError(ApiErrorKind::kInvalid,
-                   "This model's maximum context length is " + std::to_string(room) +
-                       " tokens; the images up to this one alone have " + std::to_string(tokens_) + ".",
-                   part_path, "context_length_exceeded");
+    refuse(part_path,
+           "the images up to this one have " + std::to_string(tokens_) +
+               " tokens; this model's maximum context length is " + std::to_string(room),
+           "context_length_exceeded");
   }
   return {ContentPart::Kind::kImage, std::to_string(images_.size() - 1), {}};
 }
