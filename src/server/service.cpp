@@ -237,27 +237,32 @@ void Service::refuse(HttpReply& reply, const ApiError& error, ErrorShape shape) 
 void Service::on_worker(HttpRequest request, std::shared_ptr<HttpReply> reply, ErrorShape shape,
                         std::function<void(const HttpRequest&, const std::shared_ptr<HttpReply>&)> work) {
   const std::string client = client_of(request);
-  auto job = [this, shape, work = std::move(work), reply,
-              held = std::make_shared<const HttpRequest>(std::move(request))] {
-    if (reply->gone()) return;
+  struct Held {
+    HttpRequest request;
+    std::shared_ptr<HttpReply> reply;
+  };
+  const auto held = std::make_shared<const Held>(Held{std::move(request), std::move(reply)});
+  HttpReply& to = *held->reply;
+  auto job = [this, shape, held, &to, work = std::move(work)] {
+    if (to.gone()) return;
     try {
-      work(*held, reply);
+      work(held->request, held->reply);
     } catch (const ApiError& error) {
-      refuse(*reply, error, shape);
+      refuse(to, error, shape);
     } catch (const Error& error) {
-      refuse(*reply, invalid_request(error), shape);
+      refuse(to, invalid_request(error), shape);
     } catch (const std::bad_alloc&) {
-      refuse(*reply, {ApiErrorKind::kInternal, "The server is out of memory."}, shape);
+      refuse(to, {ApiErrorKind::kInternal, "The server is out of memory."}, shape);
     } catch (const std::exception& error) {
-      refuse(*reply, {ApiErrorKind::kInternal, std::string("Internal error: ") + error.what()}, shape);
+      refuse(to, {ApiErrorKind::kInternal, std::string("Internal error: ") + error.what()}, shape);
     }
   };
   const WorkerPool::Post post = workers_->post(client, std::move(job));
   if (post == WorkerPool::Post::kClientFull) {
-    refuse(*reply, {ApiErrorKind::kBusy, "Too many of your requests are waiting; try again later.", {}, "queue_full"},
+    refuse(to, {ApiErrorKind::kBusy, "Too many of your requests are waiting; try again later.", {}, "queue_full"},
            shape);
   } else if (post == WorkerPool::Post::kFull) {
-    refuse(*reply, {ApiErrorKind::kUnavailable, "Too many requests are waiting; try again later.", {}, "queue_full"},
+    refuse(to, {ApiErrorKind::kUnavailable, "Too many requests are waiting; try again later.", {}, "queue_full"},
            shape);
   }
 }
