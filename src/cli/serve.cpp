@@ -98,18 +98,12 @@ int64_t weight_bytes(const fs::path& dir) {
   return sum;
 }
 
-std::vector<std::pair<std::string, int64_t>> memory_parts(const fs::path& dir) {
-  return {{"weights", weight_bytes(dir)}};
-}
-
-EngineOptions sizes(const Model& model, const PlanRequest& plan, EngineOptions o) {
-  const int64_t most = model.config().max_position_embeddings;
-  o.slots = plan.slots.value_or(16);
-  o.max_length = std::min(plan.max_length.value_or(8192), most);
-  o.blocks = plan.blocks.value_or(0);
-  o.max_rows = plan.max_rows.value_or(512);
-  o.snapshots = plan.snapshots.value_or(64);
-  return o;
+std::vector<std::pair<std::string, int64_t>> memory_parts(const fs::path& dir, const LoadedModel& loaded,
+                                                          const EngineOptions& options) {
+  const EngineBytes b = dry_run(loaded.model, *loaded.context, options);
+  return {{"weights", weight_bytes(dir)}, {"cache_pools", b.state},    {"step_buffers", b.buffers},
+          {"draft_buffers", b.drafts},    {"image_buffers", b.images}, {"graphs", b.graphs},
+          {"snapshots", b.snapshots},     {"host_buffers", b.host}};
 }
 
 // Until the model is there, the server listens already: health checks pass, clients hear that it is loading.
@@ -224,8 +218,8 @@ void serve(Arguments a) {
 
   LoadedModel loaded = load_for(a.device, a.dir, a.threads);
   need_tokenizer(loaded, "serve");
-  const EngineOptions options = sizes(loaded.model, a.plan, a.engine);
-  const auto memory = memory_parts(a.dir);
+  const EngineOptions options = plan_engine(loaded.model, *loaded.context, a.plan, a.engine);
+  const auto memory = memory_parts(a.dir, loaded, options);
   Service service(*loaded.context, loaded.model, &*loaded.tokenizer, options, a.service);
   Router router = make_router(service);
   router.add(metrics_route([&] {

@@ -25,7 +25,7 @@ WORDS = "the a ship river light stone paper city music garden letter winter tabl
 class Server:
     def __init__(self, mdi, model, streams, device):
         command = [mdi, "serve", model, "--device", device, "--listen", "127.0.0.1:0", "--queue", str(4 * streams), "--slots", "16",
-                   "--max-length", "1024", "--max-connections", str(2 * streams + 64), "--drain-seconds", "20",
+                   "--max-length", "1024", "--snapshots", "64", "--max-connections", str(2 * streams + 64), "--drain-seconds", "20",
                    "--no-thinking"]
         self.log = open(os.environ.get("MDI_SOAK_LOG", os.devnull), "wb")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
