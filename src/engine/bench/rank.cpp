@@ -24,6 +24,9 @@ ModelConfig rank_config() {
 
 namespace {
 
+// Scratch of the largest operation: 32,768 rows of the experts, in and inside.
+constexpr int64_t kWorkspaceBytes = int64_t{2} << 30;
+
 PlanOptions plan_options(const RankOptions& options) {
   PlanOptions o;
   o.ep = o.dp = kRanks;
@@ -31,6 +34,7 @@ PlanOptions plan_options(const RankOptions& options) {
   o.context = options.context;
   o.step_rows = options.rows;
   o.engram = Placement::kDevice;
+  o.reserve += static_cast<uint64_t>(kWorkspaceBytes);
   return o;
 }
 
@@ -83,9 +87,6 @@ EngramPlacement place_engram(const ModelConfig& config, const RankOptions& optio
 namespace mdi::bench {
 
 namespace {
-
-// Scratch of the largest operation: 32,768 rows of the experts, in and inside.
-constexpr int64_t kWorkspaceBytes = int64_t{2} << 30;
 
 void fill_tensor(CudaContext& context, const ModelConfig& config, const TensorSpec& spec, void* to, int64_t bytes) {
   const TensorFill fill = plan_fill(config, spec, {});
