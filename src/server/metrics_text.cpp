@@ -101,6 +101,8 @@ void steps(Text& t, const EngineMetrics& m) {
   t.counter("mdi_preemptions_total", "Sequences that gave up their cache to others", m.preemptions);
   t.counter("mdi_steps_total", "Steps of the model", m.steps);
   t.counter("mdi_steps_recorded_total", "Steps launched as recorded at start", m.steps_recorded);
+  t.counter("mdi_steps_chained_total", "Steps started before the host had seen the tokens of the step before",
+            m.steps_chained);
   t.counter("mdi_step_rows_total", "Rows of all steps", m.rows);
   t.histogram("mdi_step_seconds", "A step as a whole", m.step_seconds);
   t.histogram("mdi_step_plan_seconds", "Planning of a step, where it was not made ahead", m.plan_seconds);
