@@ -3,18 +3,22 @@
 // Roles are swapped: weights are the M side of wgmma (64 rows a warpgroup), tokens the N side (16 to 256, a kernel for
 // each width: with several in one kernel the compiler serialises the products). So weights go from packed shared memory
 // to the A registers of the warpgroup that multiplies them, each code is read once, expanded once and never written
-// back, and a group's rows pad to any multiple of 16. One thread fills a ring of stages by tensor copies, one to
-// four warpgroups expand and multiply: the expansion of step s + 1 overlaps the products of step s (two sets of
+// back, and a group's rows pad to any multiple of 16, or to 24. One thread fills a ring of stages by tensor copies, one
+// to four warpgroups expand and multiply: the expansion of step s + 1 overlaps the products of step s (two sets of
 // registers). The ring runs on through the epilogue; counts of rows are read on the device.
 //
 // Limit of a 4096-row product: 2 m n k operations at 672 TFLOP/s (bf16, sustained). Reached: wo_b 98%, wo_a and engram
 // 95%, wq_b 93%, index wq_b 91%, wq_a 80% and wkv 68% (few tiles); experts 75% with 24.5k uniform rows, of which 13
 // points are padding (tiles of 144 for 255 rows). A second machine gave 3% less.
-// Limit of decode: each weight read once. Reached at 256 tokens: experts 59% (2.5 TB/s), wq_b 50%, head (bf16) 96%.
+// Limit of decode: each weight read once. Reached at 64 rows: experts 70%, wq_b 49%, wo_b 30%, head (bf16) 96%.
 // What made the experts faster (docs/journal/005): their columns in an order in which a thread owns whole words, so
 // that a pair of weights takes 2.5 integer operations at half rate instead of three; four warpgroups that share the
 // rows; and stages of four steps, because boxes of 32 bytes a row reach 86% of the memory's rate at best and whole
-// lines all of it. Without the expansion the copies take 62% of the time, so it is the expansion that is left.
+// lines all of it. And (docs/journal/006) 402 instructions for four steps instead of 511: descriptors that the compiler
+// knows to be uniform, and six masks a word of codes instead of eight.
+//
+// Where K is split (parts_of_k) the parts are summed one by one and then added in order: by a cluster of blocks at few
+// rows, by one block otherwise. Products of few columns are chains of 80 steps on a few multiprocessors without that.
 #pragma once
 
 #include "kernels/cuda/grouped_epilogue.cuh"

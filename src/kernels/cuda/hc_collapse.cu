@@ -2,7 +2,7 @@
 //
 // 4,096 rows of 4 x 5,120: reads h once (168 MB), writes x (42 MB): 49 us at 4,267 GB/s; the products with fn are
 // 4 GFLOP. Measured on one H200: 121 us, 41% (hc_partials 88, waiting for memory with too few bytes on their way;
-// hc_finish 28, half of it L2 traffic); 24 us at 512 rows, 17 at 64. Two kernels, because a row's 20,480 products are
+// hc_finish 28, half of it L2 traffic); 10 us at 64 rows. Two kernels, because a row's 20,480 products are
 // split over 16 blocks:
 //  - hc_partials: a block takes a sixteenth of the channels (320 of all four copies) and holds that part of fn in
 //  shared
