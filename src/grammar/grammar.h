@@ -71,7 +71,7 @@ struct GrammarLimits {
   int64_t max_repeat = 10'000;  // minLength, maxLength, minItems, ...
   int max_tools = 128;
   int max_choices = 4'096;
-  double max_compile_seconds = 0.9;
+  double max_compile_seconds = 0.9;  // of the compiling thread's own time; ten times as long by the clock
   // Of the thread's own time, for one mask: tried out when compiling; beyond it in use the request fails.
   double max_mask_seconds = 0.25;
   int max_stuck = 1;                           // compilations that ran out of time and have not ended yet
@@ -102,7 +102,7 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Blocks for as long as it takes, at most max_compile_seconds: for a worker thread, never for the step loop. Throws
+  // Blocks for as long as it takes, within max_compile_seconds: for a worker thread, never for the step loop. Throws
   // mdi::Error whose `where` is the part of the request at fault ("response_format", "regex", "choice", "tools[2]
   // (NAME)"): what is wrong with it, or which limit it exceeds.
   std::shared_ptr<const CompiledGrammar> compile(const GrammarSpec& spec);

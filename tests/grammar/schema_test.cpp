@@ -87,7 +87,7 @@ const std::vector<SchemaCase>& cases() {
       {R"({"type":"string","pattern":"[0-9]{3}"})", {"\"123\"", "\"x1234y\""}, {"\"12\"", "\"1x23\""}},
       {R"({"type":"string","pattern":"^(?:foo|ba(r|z))?$"})", {"\"\"", "\"foo\"", "\"baz\""}, {"\"bar \"", "\"ba\""}},
       {R"({"type":"string","pattern":"^\"[^\"]\\\\\\n$"})", {R"("\"x\\\n")"}, {R"("\"\"\\\n")"}},
-      {R"({"type":"string","pattern":"^[é-ü]\\u{1F600}.$"})", {"\"é😀x\""}, {"\"e😀x\"", "\"é😀\""}},
+      {R"({"type":"string","pattern":"^[é-ü]\\u263A.$"})", {"\"é☺x\""}, {"\"e☺x\"", "\"é☺\""}},
       {R"({"type":"string","minLength":2,"maxLength":4})", {"\"ab\"", "\"漢字😀x\""}, {"\"a\"", "\"abcde\""}},
       {R"({"type":"string","minLength":3})", {"\"abc\"", "\"abcdefgh\""}, {"\"ab\""}},
       {R"({"type":"string","maxLength":300})", {"\"\"", "\"some text\""}, {}},
