@@ -93,6 +93,8 @@ class EngineCore {
   Flight start_parts();  // parts_ become the flight's
   void finish_on_host(Flight flight);
   void ask_grammars(Flight& flight);
+  std::vector<Chosen> choose_on_host(const Flight& flight, std::span<const float> logits);  // [parts]
+  void side_by_side(size_t count, const std::function<void(int64_t)>& body);                // body does not throw
   // accepted: new tokens that each part keeps.
   void commit_parts(const Flight& flight, std::span<const int32_t> accepted);
   void note_done(const Flight& flight);
@@ -148,8 +150,8 @@ class EngineCore {
   std::vector<Part> parts_;  // of the step that is about to start, or of the one that the host finishes
   std::optional<Flight> flight_;
   StepChoice choice_;
-  std::unique_ptr<ThreadPool> grammars_;  // where more than one request has a grammar
-  double last_done_ = 0;                  // when a step was last seen to be done
+  std::unique_ptr<ThreadPool> helpers_;  // where the host has to do something for more than one sequence
+  double last_done_ = 0;                 // when a step was last seen to be done
   std::vector<StepSequence> step_sequences_;
   std::vector<CopyBlock> copies_;
   SamplingScratch scratch_;

@@ -1,8 +1,10 @@
 // One step of the model: from its parts to tokens and a commit.
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "engine/engine_core.h"
 
@@ -107,6 +109,39 @@ void EngineCore::note_done(const Flight& flight) {
   ++metrics_.steps;
 }
 
+void EngineCore::side_by_side(size_t count, const std::function<void(int64_t)>& body) {
+  if (count > 1 && !helpers_) {
+    const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    helpers_ = std::make_unique<ThreadPool>(std::min(8, cores));
+  }
+  if (count > 1) {
+    helpers_->for_each(static_cast<int64_t>(count), body);
+  } else if (count == 1) {
+    body(0);
+  }
+}
+
+// The parts whose tokens the host chooses, each by itself: what one gets depends on its own rows and tokens.
+std::vector<Chosen> EngineCore::choose_on_host(const Flight& flight, std::span<const float> logits) {
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  std::vector<Chosen> chosen(flight.parts.size());
+  std::vector<size_t> asked;
+  for (size_t i = 0; i < flight.parts.size(); ++i) {
+    const Part& part = flight.parts[i];
+    if (part.sampled() && !part.on_device && !part.sequence->ended) asked.push_back(i);
+  }
+  side_by_side(asked.size(), [&](int64_t n) {
+    static thread_local SamplingScratch scratch;
+    const size_t i = asked[static_cast<size_t>(n)];
+    const Part& part = flight.parts[i];
+    SamplingSequence sequence = sampling_of(*part.sequence);
+    sequence.masks = part.masks;
+    const auto own = logits.subspan(static_cast<size_t>(part.first_sample) * vocab, part.sample_rows.size() * vocab);
+    chosen[i] = choose_tokens(own, static_cast<int64_t>(vocab), part.proposals, sequence, scratch);
+  });
+  return chosen;
+}
+
 // Masks are functions of known tokens: they are made while the step runs, those of different requests at once.
 void EngineCore::ask_grammars(Flight& flight) {
   std::vector<std::vector<Part*>> requests;  // the samples of one request share a function
@@ -128,13 +163,7 @@ void EngineCore::ask_grammars(Flight& flight) {
       errors[static_cast<size_t>(i)] = std::current_exception();
     }
   };
-  if (requests.size() > 1) {
-    const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    if (!grammars_) grammars_ = std::make_unique<ThreadPool>(std::min(4, cores));
-    grammars_->for_each(static_cast<int64_t>(requests.size()), ask);
-  } else if (!requests.empty()) {
-    ask(0);
-  }
+  side_by_side(requests.size(), ask);
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
@@ -154,24 +183,18 @@ void EngineCore::finish_on_host(Flight flight) {
 
   const double start = now();
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  std::vector<Chosen> chosen_here = choose_on_host(flight, logits);
   std::vector<int32_t> accepted;
   std::vector<std::pair<Sequence*, std::span<const float>>> leaders;  // of requests with more than one sample
-  for (Part& part : flight.parts) {
+  for (size_t at = 0; at < flight.parts.size(); ++at) {
+    const Part& part = flight.parts[at];
     Sequence& s = *part.sequence;
     --s.in_flight;
     int32_t kept = s.ended ? 0 : part.tokens;
     if (part.sampled() && !s.ended) {
       const auto first = static_cast<size_t>(part.first_sample);
-      Chosen chosen;
-      if (part.on_device) {
-        chosen = chosen_on_device(chosen_there[first]);
-      } else {
-        const auto own = logits.subspan(first * vocab, part.sample_rows.size() * vocab);
-        SamplingSequence sequence = sampling_of(s);
-        sequence.masks = part.masks;
-        chosen = choose_tokens(own, static_cast<int64_t>(vocab), part.proposals, sequence, scratch_);
-        if (!s.owner->forked) leaders.emplace_back(&s, own);
-      }
+      const Chosen chosen = part.on_device ? chosen_on_device(chosen_there[first]) : std::move(chosen_here[at]);
+      if (!s.owner->forked) leaders.emplace_back(&s, logits.subspan(first * vocab, vocab));
       for (size_t i = 0; i < part.proposals.size(); ++i) {
         ++metrics_.proposed[i];
         if (static_cast<int32_t>(i) < chosen.accepted) ++metrics_.accepted[i];
