@@ -41,6 +41,7 @@ const Ops& counting_ops(bool records) {
     ops.release = ops.release_host = [](Context&, void*) {};
     ops.copy_in = [](Context&, void*, const void*, int64_t) {};
     ops.vision_linear = [](Context&, const VisionLinearArgs&) {};
+    ops.vision_attention = [](Context&, const VisionAttentionArgs&) {};  // a backend with it runs the vision tower
     if (record) ops.record = [](Context&, const std::function<void()>&) -> void* { return nullptr; };
     return ops;
   };
