@@ -128,8 +128,8 @@ TEST(ScenariosGrammar, TheSameAtOnceIsCompiledOnce) {
   EXPECT_EQ(compiler.counters().compiled, 1);
 }
 
-// A mask that takes too long ends its own request: nothing may follow, which the engine reports as an error.
-TEST(ScenariosGrammar, ASlowMaskEndsItsRequest) {
+// A grammar whose masks take too long is refused before a request uses it.
+TEST(ScenariosGrammar, SlowMasksAreRefused) {
   GrammarLimits limits;
   limits.max_mask_seconds = 1e-9;
   GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), limits);
