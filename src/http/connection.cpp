@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <utility>
@@ -16,6 +17,11 @@ constexpr size_t kMaxDiscarded = size_t{4} << 20;  // of what still comes after 
 constexpr int kReadsAtOnce = 4;                    // then other connections have their turn
 constexpr size_t kKeptCapacity = 16 << 10;         // of the buffers of an idle connection
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+// The system gives up on a client that takes nothing (TCP_USER_TIMEOUT) at about the time that the clock here does.
+Connection::Loss loss_of(int error) {
+  return error == ETIMEDOUT ? Connection::Loss::kTimeout : Connection::Loss::kHangup;
+}
 
 }  // namespace
 
@@ -67,7 +73,7 @@ void Connection::on_readable() {
     const ssize_t n = recv(fd_, scratch.data(), scratch.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (n < 0) return cut(Loss::kHangup);
+    if (n < 0) return cut(loss_of(errno));
     if (n == 0) return on_eof();
     transport_->counters.received_bytes += n;
     take({scratch.data(), static_cast<size_t>(n)});
@@ -218,7 +224,9 @@ void Connection::refuse(int status, std::string_view message) {
     ++transport_->counters.malformed;
   }
   HttpAnswer says = transport_->refusal(status, message, head);
-  if (status == 503) says.headers.emplace_back("retry-after", "1");
+  const bool says_when = std::any_of(says.headers.begin(), says.headers.end(),
+                                     [](const auto& header) { return header.first == "retry-after"; });
+  if (status == 503 && !says_when) says.headers.emplace_back("retry-after", "1");
   answer(says, head, http10, true);
 }
 
@@ -261,7 +269,7 @@ void Connection::send_some() {
       });
       return;
     }
-    if (n < 0) return cut(Loss::kHangup);
+    if (n < 0) return cut(loss_of(errno));
     out_at_ += static_cast<size_t>(n);
     transport_->counters.sent_bytes += n;
     write_progress_ = http_clock();
@@ -316,6 +324,13 @@ void Connection::tick(double now) {
     if (phase_ == Phase::kBody) return refuse(408, "the request's body did not come in time");
     cut(Loss::kHangup);
   });
+}
+
+double Connection::idle_seconds(double now) const {
+  if (phase_ != Phase::kIdle) return -1;
+  char next = 0;
+  if (recv(fd_, &next, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) return -1;
+  return now - (deadline_ - transport_->options.idle_seconds);
 }
 
 void Connection::drain() {

@@ -28,6 +28,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start_full();  // says 503 and ends
   void flush();       // the exchange has something
   void tick(double now);
+  // Since its last answer, or since it was made; below 0: it is not idle, or something has come.
+  double idle_seconds(double now) const;
   void drain();         // no further request
   void cut(Loss loss);  // ends now; an answer that is not whole is lost
   bool over_limit() const { return over_limit_; }

@@ -136,6 +136,9 @@ std::optional<Refusal> check_head(size_t max_headers, RequestHead& head) {
     } else if (name == "host") {
       if (host != nullptr) return Refusal{400, "two Host headers"};
       host = &value;
+    } else if (name == "content-encoding") {
+      if (!equal_nocase(value, "identity"))
+        return Refusal{415, "a Content-Encoding is not read: send the body as it is"};
     } else if (name == "connection") {
       says_close = says_close || lists(value, "close");
     } else if (name == "expect") {

@@ -75,19 +75,20 @@ struct HttpOptions {
   size_t max_headers = 100;                     // more: 431
   size_t max_body_bytes = size_t{64} << 20;     // of one request; more: 413
   size_t max_bodies_bytes = size_t{512} << 20;  // of all requests that are read or answered; more: 503
-  size_t max_connections = 2048;                // more: 503 with Retry-After, and closed
-  size_t max_backlog_bytes = 1 << 20;           // of a stream, beyond what the system buffers; more: gone
-  double header_seconds = 10;                   // from a request's first byte to the end of its headers; then 408
-  double body_seconds = 60;                     // from there to the end of its body; then 408
-  double idle_seconds = 75;                     // without a request; then closed
-  double write_seconds = 20;                    // without the client taking a byte of what waits for it; then gone
+  // More: the one that has been idle for longest is closed; where none is idle, 503 with Retry-After.
+  size_t max_connections = 2048;
+  size_t max_backlog_bytes = 1 << 20;  // of a stream, beyond what the system buffers; more: gone
+  double header_seconds = 10;          // from a request's first byte to the end of its headers; then 408
+  double body_seconds = 60;            // from there to the end of its body; then 408
+  double idle_seconds = 75;            // without a request; then closed
+  double write_seconds = 20;           // without the client taking a byte of what waits for it; then gone
 
   // Called when the headers are complete, before the body is read (HttpRequest::body is empty): API keys, unknown
   // paths. An answer refuses the request; the connection is closed after it where a body was to come. On the I/O
   // thread.
   std::function<std::optional<HttpAnswer>(const HttpRequest& head)> admit = {};
 
-  // The shape of what the transport refuses by itself (400, 408, 413, 417, 431, 500, 501, 503, 505). head: what is
+  // The shape of what the transport refuses by itself (400, 408, 413, 415, 417, 431, 500, 501, 503, 505). head: what is
   // known of the request, its path empty where it was not understood. Empty function: plain text. On any thread.
   std::function<HttpAnswer(int status, std::string_view message, const HttpRequest& head)> refusal = {};
 };
@@ -109,7 +110,7 @@ struct HttpCounters {
   int64_t gone_timeout = 0;   //   ... did not read for write_seconds
   int64_t gone_stopped = 0;   //   ... the server ended
   int64_t abandoned = 0;      // answers that the handler let go of
-  int64_t timeouts = 0;       // connections closed for header_seconds, body_seconds or idle_seconds
+  int64_t timeouts = 0;       // connections closed for header_seconds, body_seconds or idle_seconds, or to make room
   int64_t received_bytes = 0, sent_bytes = 0;
 };
 

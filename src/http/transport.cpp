@@ -20,6 +20,7 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr int kAcceptsAtOnce = 64;
 constexpr size_t kRefusedAtOnce = 128;  // connections over the limit that are told so; further ones are closed
+constexpr double kEvictable = 1;        // seconds that a connection must have been idle to make room for another
 constexpr size_t kScratch = 64 << 10;
 constexpr int kSendBuffer = 128 << 10;  // bounds what the system keeps for a client that does not read
 
@@ -142,7 +143,7 @@ void Transport::admit_connection(int fd) {
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(options.write_seconds * 1000));
   }
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kSendBuffer);
-  const bool full = connections_.size() - refused_open_ >= options.max_connections;
+  const bool full = connections_.size() - refused_open_ >= options.max_connections && !evict_idle();
   if (full && refused_open_ >= kRefusedAtOnce) {
     ++counters.refused_full;
     close(fd);
@@ -163,6 +164,23 @@ void Transport::admit_connection(int fd) {
   } else {
     connection->start();
   }
+}
+
+// The connection that has been idle for longest makes room; false: none has been for long enough.
+bool Transport::evict_idle() {
+  const double now = http_clock();
+  std::shared_ptr<Connection> longest;
+  double seconds = kEvictable;
+  for (const auto& connection : connections_) {
+    const double idle = connection->idle_seconds(now);
+    if (idle < seconds) continue;
+    seconds = idle;
+    longest = connection;
+  }
+  if (!longest) return false;
+  ++counters.timeouts;
+  longest->cut(Connection::Loss::kHangup);
+  return true;
 }
 
 void Transport::erase(const std::shared_ptr<Connection>& connection) {

@@ -65,6 +65,7 @@ class Transport : public std::enable_shared_from_this<Transport> {
   void wait_accept();
   void accept_some();
   void admit_connection(int fd);
+  bool evict_idle();
   void wait_tick();
   void close_listening();
   void stop_here();

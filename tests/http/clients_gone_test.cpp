@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "raw_client.h"
@@ -132,6 +134,27 @@ TEST(HttpGone, WhoDoesNotReadForLongIsDroppedBelowTheBacklogToo) {
   ASSERT_TRUE(s.held(0)->write(std::string(2 << 20, 'x')));
   EXPECT_TRUE(becomes_true([&] { return s.gone == 1 && s.counters().gone_timeout == 2; }));
   EXPECT_EQ(s.counters().backlog_bytes, 0);
+}
+
+// The system gives up on them at about the same time: that is no hang-up either.
+TEST(HttpGone, WhoDoesNotReadHasNotHungUp) {
+  constexpr size_t kClients = 16;
+  HttpOptions o;
+  o.write_seconds = 0.5;
+  o.max_backlog_bytes = size_t{64} << 20;
+  TestServer s(o);
+  std::vector<std::unique_ptr<RawClient>> stalled;
+  for (size_t i = 0; i < kClients; ++i) {
+    stalled.push_back(std::make_unique<RawClient>(s.port(), 4096));
+    stalled.back()->send(get("/stream"));
+  }
+  ASSERT_TRUE(becomes_true([&] { return s.held_count() == kClients; }));
+  EXPECT_TRUE(becomes_true([&] {
+    for (size_t i = 0; i < kClients; ++i) s.held(i)->write(std::string(32 << 10, 'x'));
+    return s.gone == static_cast<int>(kClients);
+  }));
+  EXPECT_EQ(s.counters().gone_timeout, static_cast<int64_t>(kClients));
+  EXPECT_EQ(s.counters().gone_hangup, 0);
 }
 
 TEST(HttpGone, ADrainWaitsForOpenAnswersAndTakesNothingNew) {

@@ -231,12 +231,66 @@ TEST(HttpRefusals, AFullServerSaysSo) {
   const std::string no = full.rest();
   EXPECT_EQ(no.rfind("HTTP/1.1 503", 0), 0u) << no;
   EXPECT_NE(no.find("retry-after: 1\r\n"), std::string::npos);
+  EXPECT_EQ(no.find("retry-after"), no.rfind("retry-after"));
   EXPECT_EQ(s.counters().refused_full, 1);
   b.hang_up();
   ASSERT_TRUE(becomes_true([&] { return s.counters().connections == 1; }));
   RawClient next(s.port());
   next.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(next.answer().rfind("HTTP/1.1 200", 0), 0u);
+}
+
+// A shape of refusals may say itself when to come again.
+TEST(HttpRefusals, OneRetryAfter) {
+  HttpOptions o;
+  o.max_connections = 1;
+  o.refusal = [](int status, std::string_view, const HttpRequest&) {
+    return HttpAnswer{.status = status, .body = "busy", .headers = {{"retry-after", "5"}}};
+  };
+  TestServer s(o);
+  RawClient a(s.port());
+  a.send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_TRUE(becomes_true([&] { return s.held_count() == 1; }));
+  RawClient full(s.port());
+  const std::string no = full.rest();
+  EXPECT_NE(no.find("retry-after: 5\r\n"), std::string::npos) << no;
+  EXPECT_EQ(no.find("retry-after"), no.rfind("retry-after"));
+}
+
+// Of two that keep their connections without using them, the one that has done so for longer makes room; one that waits
+// for its answer never does.
+TEST(HttpRefusals, IdleConnectionsMakeRoom) {
+  HttpOptions o;
+  o.max_connections = 3;
+  TestServer s(o);
+  const std::string hello = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+  RawClient busy(s.port()), longest(s.port()), shorter(s.port());
+  busy.send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_TRUE(becomes_true([&] { return s.held_count() == 1; }));
+  longest.send(hello);
+  EXPECT_EQ(longest.answer().rfind("HTTP/1.1 200", 0), 0u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  shorter.send(hello);
+  EXPECT_EQ(shorter.answer().rfind("HTTP/1.1 200", 0), 0u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  RawClient next(s.port());
+  next.send(hello);
+  EXPECT_EQ(next.answer().rfind("HTTP/1.1 200", 0), 0u);
+  EXPECT_TRUE(longest.ends());
+  shorter.send(hello);
+  EXPECT_EQ(shorter.answer().rfind("HTTP/1.1 200", 0), 0u);
+  s.held(0)->send(200, "text/plain", "done");
+  EXPECT_NE(busy.answer().find("done"), std::string::npos);
+  EXPECT_EQ(s.counters().refused_full, 0);
+}
+
+TEST(HttpRefusals, CodedBodiesAreNotRead) {
+  TestServer s;
+  RawClient gzip(s.port()), plain(s.port());
+  gzip.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(gzip.rest().rfind("HTTP/1.1 415 Unsupported Media Type", 0), 0u);
+  plain.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Encoding: identity\r\nContent-Length: 3\r\n\r\nabc");
+  EXPECT_EQ(plain.answer().rfind("HTTP/1.1 200", 0), 0u);
 }
 
 }  // namespace
