@@ -202,13 +202,15 @@ GrammarCompiler::~GrammarCompiler() {
 
 std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpec& spec) {
   State& state = *state_;
+  const std::string source = answer_source(spec);
   // Places and names in messages are the client's: one short line of them.
-  const auto refuse = [&state](const Error& error) {
+  const auto refuse = [&](const Error& error) {
     const std::lock_guard lock(state.mutex);
     ++state.counters.refused;
     const std::string_view what = error.what();
     const size_t colon = std::min(what.find(": "), what.size());
-    throw Error(printable(what.substr(0, colon)), printable(what.substr(std::min(colon + 2, what.size())), 320));
+    const std::string where = printable(what.substr(0, colon));
+    throw Error(where == "grammar" ? source : where, printable(what.substr(std::min(colon + 2, what.size())), 320));
   };
   const std::string key = key_of(spec);
   if (key.size() > state.limits.max_bytes) {
@@ -239,7 +241,7 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
     // While one is stuck, only small ones may start: a core is taken already.
     if (state.stuck() >= state.limits.max_stuck && answer.cost > state.limits.max_cost / 20) {
       ++state.counters.refused;
-      throw Error("grammar", "too large to be compiled while another one takes too long: try again later");
+      throw Error(source, "too large to be compiled while another one takes too long: try again later");
     }
     job = std::make_shared<State::Job>();
     job->key = key;
@@ -256,13 +258,12 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
   if (!job->done) {
     job->late = true;
     ++state.counters.refused;
-    throw Error("grammar", "compiling takes longer than " +
-                               std::to_string(state.limits.max_compile_seconds).substr(0, 4) +
-                               " seconds: simplify the schema or the pattern");
+    throw Error(source, "compiling takes longer than " + std::to_string(state.limits.max_compile_seconds).substr(0, 4) +
+                            " seconds: simplify the schema or the pattern");
   }
   if (!job->grammar) {
     ++state.counters.refused;
-    throw Error("grammar", printable(job->problem, 320));
+    throw Error(source, printable(job->problem, 320));
   }
   return job->grammar;
 }

@@ -261,6 +261,14 @@ void GrammarRules::write(Expr expr, const std::vector<char>& finite, std::string
   }
 }
 
+std::vector<bool> GrammarRules::impossible(const std::vector<Expr>& exprs) const {
+  const std::vector<char> finite = fixpoint(false);
+  std::vector<bool> found;
+  found.reserve(exprs.size());
+  for (const Expr expr : exprs) found.push_back(!holds(expr, finite, false));
+  return found;
+}
+
 std::string GrammarRules::ebnf(Rule root) const {
   const std::vector<char> finite = fixpoint(false);
   if (finite[static_cast<size_t>(root)] == 0) {

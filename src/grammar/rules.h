@@ -43,6 +43,9 @@ class GrammarRules {
   // looking at tokens that go on behind the rule.
   void followed_by(Rule rule, Expr lookahead);
 
+  // Which of these no finite text can match: some of what they name is missing, or they go on for ever.
+  std::vector<bool> impossible(const std::vector<Expr>& exprs) const;
+
   bool is_never(Expr expr) const { return nodes_[static_cast<size_t>(expr)].kind == Kind::kNever; }
 
   // What XGrammar compiles, from `root`, without what no finite text can match. Throws mdi::Error when nothing is left,

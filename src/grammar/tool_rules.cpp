@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "grammar/json_rules.h"
@@ -25,18 +27,33 @@ class AnswerRules {
     using Choice = GrammarSpec::ToolChoice;
     Expr answer = rules_.never();
     const bool calls_only = spec_.tool_choice == Choice::kRequired || spec_.tool_choice == Choice::kNamed;
-    if (!calls_only) answer = content();
+    if (!calls_only) {
+      answer = content();
+      parts_.emplace_back(answer_source(spec_), answer);
+    }
     if (calls_only) answer = calls();
     if (spec_.tool_choice == Choice::kAuto) {
       const Expr called = calls();
       answer = spec_.kind == GrammarSpec::Kind::kNone ? rules_.sequence({answer, rules_.optional(called)})
                                                       : rules_.choice({answer, called});
     }
-    const Rule root = rules_.rule("the request", answer);
+    check_possible();
+    const Rule root = rules_.rule(answer_source(spec_), answer);
     return {rules_.ebnf(root), rules_.cost()};
   }
 
  private:
+  // Each part for itself: beside another one it would go missing without a word.
+  void check_possible() const {
+    std::vector<Expr> exprs;
+    exprs.reserve(parts_.size());
+    for (const auto& [where, expr] : parts_) exprs.push_back(expr);
+    const std::vector<bool> impossible = rules_.impossible(exprs);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (impossible[i]) throw Error(parts_[i].first, "nothing can satisfy it");
+    }
+  }
+
   Expr any_text() { return rules_.repeat(rules_.one_of(all_code_points()), 0, kNoLimit); }
 
   SchemaOptions schema_options(bool strict) const { return {strict, limits_.max_depth, limits_.max_repeat}; }
@@ -90,7 +107,9 @@ class AnswerRules {
       check_name(tool.name, where);
       if (!names.insert(tool.name).second) throw Error(where, "two tools of one name");
       const bool wanted = spec_.tool_choice != GrammarSpec::ToolChoice::kNamed || tool.name == spec_.tool_name;
-      if (wanted) functions.push_back(call(tool, where));
+      if (!wanted) continue;
+      functions.push_back(call(tool, where));
+      parts_.emplace_back(where, functions.back());
     }
     if (functions.empty()) {
       const bool named = spec_.tool_choice == GrammarSpec::ToolChoice::kNamed;
@@ -157,7 +176,8 @@ class AnswerRules {
     SchemaRules schema(rules_, json_, parse(tool.parameters, where), where, schema_options(true));
     const SchemaMembers members = schema.members();
     if (members.others && !members.declared.empty()) {
-      throw Error(where + "/additionalProperties", "expected false where 'properties' are given");
+      throw Error(where + "/additionalProperties",
+                  "expected false: the arguments are those that 'properties' and 'required' name");
     }
     if (members.others) return any_parameters_of(members.other);
     Expr behind = rules_.text("\n"), at_first = rules_.text("\n");
@@ -187,10 +207,29 @@ class AnswerRules {
   GrammarRules rules_;
   JsonRules json_;
   std::deque<OrderedJson> trees_;
+  std::vector<std::pair<std::string, Expr>> parts_;  // what has to be possible, and its place in the request
   Rule any_parameters_ = -1;
 };
 
 }  // namespace
+
+std::string answer_source(const GrammarSpec& spec) {
+  using Choice = GrammarSpec::ToolChoice;
+  const bool calls_only = spec.tool_choice == Choice::kRequired || spec.tool_choice == Choice::kNamed;
+  if (calls_only) return "tools";
+  switch (spec.kind) {
+    case GrammarSpec::Kind::kNone:
+      return "tools";
+    case GrammarSpec::Kind::kJsonObject:
+    case GrammarSpec::Kind::kJsonSchema:
+      return "response_format";
+    case GrammarSpec::Kind::kRegex:
+      return "regex";
+    case GrammarSpec::Kind::kChoice:
+      return "choice";
+  }
+  return "tools";
+}
 
 AnswerGrammar answer_grammar(const GrammarSpec& spec, int32_t dsml, const GrammarLimits& limits) {
   return AnswerRules(spec, dsml, limits).write();

@@ -183,6 +183,46 @@ TEST(GrammarTools, ContentFollowsItsSchemaOrTheAnswerIsACall) {
   EXPECT_FALSE(accepts(mask, ""));
 }
 
+// Errors about a whole grammar name the member that a client has sent; a tool that can never be called is one, also
+// beside others that can.
+TEST(GrammarTools, ErrorsNameTheirSource) {
+  const auto refusal = [](const GrammarSpec& spec) -> std::string {
+    try {
+      full_compiler().compile(spec);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string impossible = R"({"type":"object","properties":{"a":false},"required":["a"],)"
+                                 R"("additionalProperties":false})";
+  for (const auto choice : {GrammarSpec::ToolChoice::kAuto, GrammarSpec::ToolChoice::kRequired}) {
+    GrammarSpec spec = tools_spec(choice);
+    spec.tools.push_back({"never", impossible, true});
+    EXPECT_EQ(refusal(spec), "tools[4] (never): nothing can satisfy it");
+    spec.tools.back() = {"always", R"({"type":"object","required":["zz"]})", true};
+    const std::string said = refusal(spec);
+    EXPECT_EQ(said.find("tools[4] (always)/additionalProperties: expected false: "), 0u) << said;
+    EXPECT_NE(said.find("'required'"), std::string::npos) << said;
+  }
+  GrammarSpec regex;
+  regex.kind = GrammarSpec::Kind::kRegex;
+  regex.pattern = "[]";
+  EXPECT_EQ(refusal(regex), "regex: nothing can satisfy it");
+  regex.pattern = "((a{100}){100}){100}";
+  EXPECT_EQ(refusal(regex).find("regex: repetitions"), 0u) << refusal(regex);
+  GrammarSpec schema = tools_spec(GrammarSpec::ToolChoice::kAuto);
+  schema.kind = GrammarSpec::Kind::kJsonSchema;
+  schema.schema = R"({"$ref":"#"})";
+  EXPECT_EQ(refusal(schema), "response_format: nothing can satisfy it");
+  GrammarSpec choice;
+  choice.kind = GrammarSpec::Kind::kChoice;
+  choice.choices.assign(2, std::string(200'000, 'x'));
+  EXPECT_EQ(refusal(choice).find("choice: "), 0u) << refusal(choice);
+  choice.choices.pop_back();
+  EXPECT_EQ(refusal(choice).find("choice: too large"), 0u) << refusal(choice);
+}
+
 TEST(GrammarTools, WhatIsWrongWithAToolIsSaid) {
   const auto refusal = [](const GrammarSpec& spec) -> std::string {
     try {
