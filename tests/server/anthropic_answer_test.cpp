@@ -7,7 +7,7 @@
 namespace mdi {
 namespace {
 
-using testing::KeptReply;
+using testing::SentReply;
 using testing::signer;
 using testing::small_service;
 using Kind = ChatEvent::Kind;
@@ -22,10 +22,10 @@ AnswerPart part(std::vector<ChatEvent> events, std::optional<Finish> finish = {}
   return p;
 }
 
-std::shared_ptr<KeptReply> answered(const std::vector<AnswerPart>& parts, bool stream) {
+std::shared_ptr<SentReply> answered(const std::vector<AnswerPart>& parts, bool stream) {
   MessagesRequest request;
   request.stream = stream;
-  auto reply = std::make_shared<KeptReply>();
+  auto reply = std::make_shared<SentReply>();
   const AnswerCallback callback = messages_answer(small_service(), signer(), reply, request);
   for (const AnswerPart& p : parts) callback(p);
   return reply;

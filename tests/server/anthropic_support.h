@@ -41,7 +41,7 @@ inline const ThinkingSigner& signer() {
   return made;
 }
 
-class KeptReply : public HttpReply {
+class SentReply : public HttpReply {
  public:
   void send(int sent_status, std::string content_type, std::string body, Headers extra) override {
     status = sent_status;
