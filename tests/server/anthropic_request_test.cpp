@@ -46,6 +46,11 @@ TEST(AnthropicRequest, RefusesWhatIsOutOfRangeByItsName) {
   EXPECT_EQ(refusal(R"("messages":[{"role":"user"}])"), "messages[0].content");
   EXPECT_EQ(refusal(R"("messages":[{"role":"user","content":"x","name":"n"}])"), "messages[0].name");
   EXPECT_EQ(refusal(R"("messages":[{"role":"user","content":[{"type":"text"}]}])"), "messages[0].content[0].text");
+  EXPECT_EQ(refusal(R"("messages":[{"role":"assistant","content":[]}])"), "messages");
+  EXPECT_EQ(refusal(R"("system":"Be brief.","messages":[{"role":"assistant","content":"x"}])"), "messages");
+  EXPECT_EQ(refusal(R"("messages":[{"role":"system","content":"x"}])"), "messages");
+  EXPECT_EQ(refusal(R"("messages":[{"role":"user","content":[]},{"role":"assistant","content":"x"}])"), "accepted");
+  EXPECT_EQ(refusal(R"("messages":[{"role":"assistant","content":"x"},{"role":"user","content":[]}])"), "accepted");
   EXPECT_EQ(refusal(R"("system":5)"), "system");
   EXPECT_EQ(refusal(R"("system":[{"type":"image"}])"), "system[0].type");
   EXPECT_EQ(refusal(R"("mcp_servers":[])"), "mcp_servers");

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "server/answerable.h"
 #include "server/fields.h"
 
 namespace mdi {
@@ -83,6 +84,7 @@ class Reader {
       }
       last.no_eos = true;
     }
+    check_answerable(out_.messages);
     return std::move(out_);
   }
 
