@@ -18,6 +18,13 @@ namespace {
 
 constexpr std::string_view kData = "data:";
 
+// The scheme of a URL may be in capitals (RFC 3986, 3.1).
+bool has_scheme(std::string_view url, std::string_view scheme) {
+  return url.size() >= scheme.size() && std::equal(scheme.begin(), scheme.end(), url.begin(), [](char small, char c) {
+           return (c >= 'A' && c <= 'Z' ? char(c + 32) : c) == small;
+         });
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& message, const char* code) {
   throw ApiError(ApiErrorKind::kInvalid, path + ": " + message, path, code);
 }
@@ -27,6 +34,9 @@ constexpr std::string_view kData = "data:";
   const std::string_view what = error.what();
   refuse(path, std::string(what.starts_with(path + ": ") ? what.substr(path.size() + 2) : what), "invalid_image");
 }
+
+// How closely the client wants the image looked at: this model looks at all in the same way.
+void check_detail(Fields& fields) { fields.word("detail", {"auto", "low", "high", "original"}); }
 
 std::shared_ptr<void> lease(ImageBudget& budget, size_t bytes, size_t most) {
   if (budget.fetch_add(bytes) + bytes > most) {
@@ -57,7 +67,7 @@ std::vector<std::byte> decode_base64(std::string_view text, const std::string& w
 
 std::vector<std::byte> decode_data_url(std::string_view url, const std::string& where) {
   const size_t comma = url.find(',');
-  if (!url.starts_with(kData) || comma == std::string_view::npos) {
+  if (!has_scheme(url, kData) || comma == std::string_view::npos) {
     throw Error(where, "expected data:image/...;base64,..., found " + printable(url, 60));
   }
   std::string head(url.substr(kData.size(), comma - kData.size()));
@@ -72,8 +82,8 @@ std::vector<std::byte> decode_data_url(std::string_view url, const std::string& 
 // Where the image's bytes come from; `path` becomes that of the member that holds them.
 std::vector<std::byte> ImageReader::bytes_of(const OrderedJson& part, std::string& path) const {
   const auto from_url = [&](const std::string& url) {
-    if (url.starts_with(kData)) return decode_data_url(url, path);
-    const bool web = url.starts_with("http://") || url.starts_with("https://");
+    if (has_scheme(url, kData)) return decode_data_url(url, path);
+    const bool web = has_scheme(url, "http://") || has_scheme(url, "https://");
     if (!web) refuse(path, "expected a data: URL with base64, found " + printable(url, 60), "invalid_image_url");
     if (!service_.options().allow_remote_images) {
       refuse(path, "this server fetches no images; send it as a data: URL or base64", "remote_images_off");
@@ -81,7 +91,9 @@ std::vector<std::byte> ImageReader::bytes_of(const OrderedJson& part, std::strin
     return fetch(url, path, {.max_bytes = policy_.max_bytes});
   };
   Fields fields(part, path);
-  fields.ignore({"type", "cache_control", "detail"});
+  fields.ignore({"type", "cache_control", "source", "image_url", "url", "data"});
+  check_detail(fields);
+  fields.done();
   if (const OrderedJson* source = fields.object("source")) {
     path += ".source";
     Fields inner(*source, path);
@@ -106,14 +118,15 @@ std::vector<std::byte> ImageReader::bytes_of(const OrderedJson& part, std::strin
       Fields inner(*value, path);
       const OrderedJson* url = inner.find("url");
       if (url == nullptr || !url->is_string()) inner.refuse("url", "a string");
-      inner.ignore({"detail", "format"});
+      check_detail(inner);
+      inner.ignore({"format"});
       inner.done();
       path += ".url";
       value = url;
     }
     if (!value->is_string()) throw invalid_param(path, "a string", describe_value(*value));
     const auto& text = value->get_ref<const std::string&>();
-    return std::string_view(key) == "data" && !text.starts_with(kData) ? decode_base64(text, path) : from_url(text);
+    return std::string_view(key) == "data" && !has_scheme(text, kData) ? decode_base64(text, path) : from_url(text);
   }
   refuse(path, "expected an image with image_url or source", "invalid_image");
 }

@@ -40,7 +40,7 @@ std::string fingerprint_of(const ServiceOptions& options, const EngineOptions& e
   return "fp_" + short_hash(text, 6);
 }
 
-const Tokenizer& usable(const Tokenizer* tokenizer) {
+const Tokenizer& usable(const Tokenizer* tokenizer, const ModelConfig& config) {
   if (tokenizer == nullptr) throw Error("serve", "the model's folder has no tokenizer.json, which a server needs");
   for (const char* name : {marker::kBos, marker::kEos, marker::kSystem, marker::kUser, marker::kAssistant,
                            marker::kThink, marker::kThinkEnd, marker::kDsml}) {
@@ -52,9 +52,28 @@ const Tokenizer& usable(const Tokenizer* tokenizer) {
 }
 
 ServiceOptions checked(ServiceOptions o) {
+  if (config.has_vision && tokenizer->marker(marker::kImage) != config.image_token_id) {
+    throw Error("serve", std::string("the model sees images, whose place in a prompt is token ") +
+                             std::to_string(config.image_token_id) + ": expected it in tokenizer.json as " +
+                             marker::kImage + ", found " +
+                             (tokenizer->marker(marker::kImage) ? "another token of that name" : "none of that name"));
+  }
   const auto refuse = [](const char* what) { throw Error("serve", what); };
   if (o.model_name.empty()) refuse("model name: expected one, found none");
   if (o.effort < 1 || o.effort > 100) refuse("effort: expected 1 to 100");
+// The part of a request that most of a conversation's bytes are of.
+const char* longest_part(const std::vector<ChatMessage>& messages) {
+  size_t schema = 0, tools = 0, text = 0;
+  for (const ChatMessage& message : messages) {
+    schema += message.response_format.size();
+    for (const std::string& tool : message.tools) tools += tool.size();
+    for (const ToolCall& call : message.tool_calls) text += call.arguments.size();
+    text += message.reasoning.size();
+    for (const ContentPart& part : message.content) text += part.text.size();
+  }
+  return text >= std::max(schema, tools) ? "messages" : tools >= schema ? "tools" : "response_format";
+}
+
   if (o.workers < 1 || o.workers > 256) refuse("workers: expected 1 to 256");
   if (o.max_jobs < 1) refuse("jobs that wait: expected 1 or more");
   if (!(o.timeout >= 0 && o.timeout <= RequestLimits{}.max_deadline)) refuse("timeout: expected 0 (none) to a day");
@@ -91,7 +110,7 @@ Service::Service(Context& context, const Model& model, const Tokenizer* tokenize
                  ServiceOptions options)
     : options_(checked(std::move(options))),
       model_(model),
-      tokenizer_(usable(tokenizer)),
+      tokenizer_(usable(tokenizer, model.config())),
       fingerprint_(fingerprint_of(options_, engine, model.config())),
       memory_(options_.memory_bytes),
       grammar_(std::make_unique<GrammarCompiler>(tokenizer_, model.config().vocab_size, model.config().eos_token_id,
@@ -137,7 +156,7 @@ EncodedChat Service::encode(const std::vector<ChatMessage>& messages, bool think
         bytes += inner.kind == ContentPart::Kind::kText ? inner.text.size() : 0;
     }
   }
-  check_text(bytes, "messages");
+  check_text(bytes, longest_part(messages));
   return encode_chat(tokenizer_, messages, {.thinking = thinking, .effort = effort, .memory = &memory_});
 }
 
@@ -155,6 +174,8 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
   } else {
     r.prompt = std::move(g.prompt);
   }
+  // First: what is too large for a grammar is not tokenised.
+  const auto grammar = constrains(g.grammar) ? grammar_->compile(g.grammar) : nullptr;
   const int64_t room = engine_->options().max_length - static_cast<int64_t>(r.prompt.size());
   const int64_t wanted = g.max_tokens ? *g.max_tokens : std::min<int64_t>(room, options_.max_tokens);
   const int64_t max_tokens = g.max_tokens || options_.max_tokens > 0 ? wanted : room;
@@ -166,7 +187,8 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
                           (settings.chat ? "messages" : "prompt");
     message += g.max_tokens ? ", " + std::to_string(wanted) + " in the completion)." : ").";
     throw ApiError(ApiErrorKind::kInvalid, message,
-                   room < 1 ? (settings.chat ? "messages" : "prompt") : g.max_tokens_name, "context_length_exceeded");
+                   room < 1 ? (settings.chat ? longest_part(g.messages) : "prompt") : g.max_tokens_name,
+                   "context_length_exceeded");
   }
   r.salt = options_.separate_clients ? short_hash(g.client, 16) + g.salt : g.salt;
   r.sampling = g.sampling;
@@ -181,7 +203,7 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
   if (!settings.chat || (!settings.reasoning && !tools)) r.stop = g.stop;
   r.text = !settings.chat;
   r.deadline = options_.timeout;
-  if (constrains(g.grammar)) r.allowed = make_mask(grammar_->compile(g.grammar), settings.reasoning);
+  if (grammar) r.allowed = make_mask(grammar, settings.reasoning);
   return r;
 }
 

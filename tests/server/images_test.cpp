@@ -39,8 +39,9 @@ TEST(Base64, IsReadStrictly) {
 TEST(DataUrl, HoldsBase64) {
   EXPECT_EQ(text_of(decode_data_url("data:image/png;base64,aGVsbG8=", "x")), "hello");
   EXPECT_EQ(text_of(decode_data_url("data:;BASE64,aGVsbG8=", "x")), "hello");
+  EXPECT_EQ(text_of(decode_data_url("DATA:image/png;base64,aGVsbG8=", "x")), "hello");
   for (const char* bad : {"data:image/png,hello", "data:image/png;base64", "data:image/png;base64aGVs",
-                          "datA:;base64,aGVs", "data:image/png;base64,hello"}) {
+                          "dat:;base64,aGVs", "data:image/png;base64,hello"}) {
     EXPECT_EQ(failure([&] { decode_data_url(bad, "here"); }).find("here: expected"), 0u) << bad;
   }
 }
@@ -82,6 +83,22 @@ Service& seeing_service() {
   static Service service(*loaded.context, loaded.model, &*loaded.tokenizer, testing::small_engine(250),
                          testing::named("seeing"));
   return service;
+}
+
+// Tokenizer and configuration disagree about the image's token: said at start, not to every client.
+TEST(RequestImages, NeedTheirToken) {
+  const auto dir = testing::fs::temp_directory_path() / ("mdi-images-token-" + std::to_string(getpid()));
+  ModelConfig config = synth_preset("tiny-vision");
+  apply_overrides(config, vocab_of(4096));
+  write_synthetic_checkpoint(dir, config, {});
+  const LoadedModel loaded = load_for_cpu(dir, 1);
+  testing::fs::remove_all(dir);
+  const Tokenizer other = Tokenizer::load(testing::fs::path(MDI_SOURCE_DIR) / "models/small/tokenizer.json");
+  const std::string said = failure([&] {
+    const Service service(*loaded.context, loaded.model, &other, testing::small_engine(250), testing::named("seeing"));
+  });
+  EXPECT_NE(said.find("the model sees images"), std::string::npos) << said;
+  EXPECT_NE(said.find("<｜deepseek_image｜>"), std::string::npos) << said;
 }
 
 OrderedJson openai_part(const std::string& url) {
@@ -129,6 +146,15 @@ TEST(RequestImages, WhatCannotBeUsedNamesItsPlace) {
   EXPECT_EQ(refusal(part), place + ".image_url");
   part.erase("image_url");
   EXPECT_EQ(refusal(part), place);
+  const std::string url = "Data:image/png;base64," + base64_of(golden_png(1));
+  EXPECT_EQ(refusal(openai_part(url)), "accepted");
+  part = openai_part(url);
+  part["image_url"]["detail"] = "bogus";
+  EXPECT_EQ(refusal(part), place + ".image_url.detail");
+  part["image_url"]["detail"] = "low";
+  EXPECT_EQ(refusal(part), "accepted");
+  part["whatever"] = 1;
+  EXPECT_EQ(refusal(part), place + ".whatever");
   EXPECT_EQ(refused_member([] { ImageReader(testing::small_service()).read(openai_part("data:"), "here"); }), "here");
 }
 

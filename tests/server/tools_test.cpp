@@ -128,6 +128,15 @@ TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
       {R"("regex":"(a{1000}){1000000}")", "regex"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"r","schema":{"type":"nothing"}}})",
        "response_format"},
+      {R"("regex":"[]")", "regex"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"r","schema":{"$ref":"#"}}})",
+       "response_format"},
+      {R"("tools":[{"type":"function","function":{"name":"g","strict":true,"parameters":{"type":"object",)"
+       R"("properties":{"a":false},"required":["a"],"additionalProperties":false}}}])",
+       "tools[0]"},
+      {R"("tools":[{"type":"function","function":{"name":"g","strict":true,"parameters":{"type":"object",)"
+       R"("required":["zz"]}}}])",
+       "tools[0]"},
   };
   for (const auto& c : cases) {
     const auto reply = talk.post("/v1/chat/completions", ask(c.member));
@@ -136,6 +145,30 @@ TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
     EXPECT_TRUE(param.is_string() && param.get<std::string>().starts_with(c.param)) << reply->body();
   }
   talk.expect_nothing_held();
+}
+
+// What is too long is said of the part that is, and a schema that no grammar takes is not tokenised first.
+TEST(Formats, WhatIsTooLongIsNamed) {
+  const Talk talk;
+  const auto param = [&](const std::string& member) {
+    const auto reply = talk.post("/v1/chat/completions", ask(member));
+    EXPECT_EQ(reply->status(), 400) << reply->body().substr(0, 300);
+    return reply->json()["error"]["param"].get<std::string>();
+  };
+  const auto schema = [](const std::string& text) {
+    return R"("response_format":{"type":"json_schema","json_schema":{"name":"r","schema":)" + text + "}}";
+  };
+  std::string words;
+  for (int i = 0; i < 2000; ++i) words += "word" + std::to_string(i) + " ";
+  const std::string described = R"({"type":"object","description":")" + words + "\"}";
+  EXPECT_EQ(param(schema(described)), "response_format");
+  EXPECT_EQ(param(R"("tools":[{"type":"function","function":{"name":"g","parameters":)" + described + "}}]"), "tools");
+  EXPECT_EQ(param(R"("choice":[")" + std::string(300'000, 'x') + "\"]"), "choice");
+  std::string nested = R"({"type":"null"})";
+  for (int depth = 0; depth < 15; ++depth) nested = R"({"anyOf":[)" + nested + "," + nested + "]}";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(param(schema(nested)), "response_format");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
 }
 
 }  // namespace
