@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "core/printable.h"
@@ -10,10 +11,24 @@ namespace mdi {
 
 namespace {
 
-// Counts what it builds, so that a body of a few bytes a value cannot become a tree of many times its size.
+// Counts what it builds, so that a body of a few bytes a value cannot become a tree of many times its size. A key that
+// comes twice is refused: which of the two counts is not the same for all readers.
 class BoundedBuilder : public OrderedJsonBuilder {
  public:
-  void on_object() override { one(), OrderedJsonBuilder::on_object(); }
+  void on_object() override {
+    one();
+    keys_.emplace_back();
+    OrderedJsonBuilder::on_object();
+  }
+  void on_key(std::string& key) override {
+    if (!keys_.back().insert(key).second)
+      throw Error("body", "the key " + printable(key, 80) + " is twice in an object");
+    OrderedJsonBuilder::on_key(key);
+  }
+  void on_object_end() override {
+    keys_.pop_back();
+    OrderedJsonBuilder::on_object_end();
+  }
   void on_array() override { one(), OrderedJsonBuilder::on_array(); }
   void on_string(std::string& value) override { one(), OrderedJsonBuilder::on_string(value); }
   void on_integer(int64_t value) override { one(), OrderedJsonBuilder::on_integer(value); }
@@ -33,6 +48,7 @@ class BoundedBuilder : public OrderedJsonBuilder {
     }
   }
   int64_t values_ = 0;
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
 };
 
 std::string digits(double value) {

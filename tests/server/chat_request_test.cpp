@@ -182,8 +182,18 @@ TEST_F(ChatRequestTest, MessagesAreChecked) {
       {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
       {R"([{"role":"user","content":"a","tool_calls":[{}]}])", "messages[0].tool_calls[0].function"},
       {R"([{"role":"tool","content":"a"}])", "messages[0].tool_call_id"},
+      {R"([{"role":"tool","tool_call_id":"c1","content":"a"}])", "messages[0].tool_call_id"},
+      {R"([{"role":"user","content":"a","whatever":1}])", "messages[0].whatever"},
+      {R"([{"role":"user","content":[{"type":"text","text":"a","whatever":1}]}])", "messages[0].content[0].whatever"},
       {R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])", "messages[1].role"},
       {R"([{"role":"assistant","content":"b","prefix":true},{"role":"user","content":"a"}])", "messages[0].prefix"},
+      {R"([{"role":"assistant","content":"b","prefix":true}])", "messages"},
+      {R"([{"role":"system","content":"a"},{"role":"assistant","content":"b","prefix":true}])", "messages"},
+      {R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},)"
+       R"({"role":"assistant","content":"c","prefix":true}])",
+       "messages"},
+      {R"([{"role":"system","content":"a"}])", "messages"},
+      {R"([{"role":"latest_reminder","content":"a"}])", "messages"},
       {R"([{"role":"assistant","function_call":{}},{"role":"user","content":"a"}])", "messages[0].function_call"},
       {R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]},{"role":"user","content":"a"}])",
        "messages[0].tool_calls[0].function.arguments"},
@@ -195,6 +205,23 @@ TEST_F(ChatRequestTest, MessagesAreChecked) {
   for (const auto& c : cases) {
     EXPECT_EQ(refused(std::string(R"({"messages":)") + c.messages + "}"), c.param) << c.messages;
   }
+  // Calls and their results.
+  const auto history = [&](const std::string& calls, const std::string& result) {
+    return refused(R"({"messages":[{"role":"assistant","tool_calls":[)" + calls +
+                   R"(]},{"role":"tool","content":"a",)" + result + "}]}");
+  };
+  const std::string function = R"("function":{"name":"f","arguments":"{}"})";
+  const std::string call = R"({"id":"c1","type":"function","index":0,)" + function + "}";
+  EXPECT_EQ(history(call, R"("tool_call_id":"c1","name":"f")"), "accepted");
+  EXPECT_EQ(history(call, R"("tool_call_id":"c2")"), "messages[1].tool_call_id");
+  EXPECT_EQ(history(call + "," + call, R"("tool_call_id":"c1")"), "messages[0].tool_calls[1].id");
+  EXPECT_EQ(history(R"({"id":"c1","whatever":1,)" + function + "}", R"("tool_call_id":"c1")"),
+            "messages[0].tool_calls[0].whatever");
+  EXPECT_EQ(history(R"({"id":"c1","function":{"name":"f","whatever":1}})", R"("tool_call_id":"c1")"),
+            "messages[0].tool_calls[0].function.whatever");
+  EXPECT_EQ(history(R"({"id":"c1","function":{"name":"f","arguments":"{}","parsed_arguments":{}}})",
+                    R"("tool_call_id":"c1")"),
+            "accepted");
   // An image to a model that takes text only is an error that says where it is.
   EXPECT_EQ(refused(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},)"
                     R"({"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]})")
@@ -213,6 +240,15 @@ TEST_F(ChatRequestTest, RolesAndHistory) {
   EXPECT_EQ(g.messages[2].reasoning, "Add.");
   EXPECT_EQ(g.messages[2].tool_calls[0].arguments, R"({"a": 2})");
   EXPECT_EQ(g.messages[3].tool_call_id, "c1");
+}
+
+TEST_F(ChatRequestTest, WhatCanBeAnswered) {
+  for (const char* messages : {R"([{"role":"system","content":"a"},{"role":"system","content":"b"}])",
+                               R"([{"role":"system","content":"a","task":"title"}])",
+                               R"([{"role":"user","content":"a"},{"role":"latest_reminder","content":"b"}])",
+                               R"([{"role":"user","content":[]},{"role":"assistant","content":"","prefix":true}])"}) {
+    EXPECT_EQ(refused(std::string(R"({"messages":)") + messages + "}"), "accepted") << messages;
+  }
 }
 
 TEST_F(ChatRequestTest, ToolsAndFormats) {
@@ -265,6 +301,9 @@ TEST_F(ChatRequestTest, BodiesAreBounded) {
   EXPECT_EQ(fails("[]"), "invalid_json");
   EXPECT_EQ(fails("{\"a\":"), "invalid_json");
   EXPECT_EQ(fails("{\"a\":\"\xFF\"}"), "invalid_json");
+  EXPECT_EQ(fails(R"({"a":1,"b":2,"a":3})"), "invalid_json");
+  EXPECT_EQ(fails(R"({"a":[{"b":{"c":1,"c":1}}]})"), "invalid_json");
+  EXPECT_EQ(fails(R"({"a":{"a":1},"b":[{"a":1},{"a":1}]})"), "accepted");
   std::string deep = "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
   EXPECT_EQ(fails(deep), "invalid_json");
   std::string many = "{\"a\":[";

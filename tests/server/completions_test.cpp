@@ -9,7 +9,8 @@ using testing::Talk;
 constexpr const char* kPath = "/v1/completions";
 
 std::string completion(const std::string& prompt, const std::string& more = "") {
-  return R"({"prompt":)" + prompt + R"(,"max_tokens":12,"temperature":0,"seed":3)" + more + "}";
+  const bool greedy = more.find("temperature") == std::string::npos;
+  return R"({"prompt":)" + prompt + R"(,"max_tokens":12,"seed":3)" + (greedy ? R"(,"temperature":0)" : "") + more + "}";
 }
 
 TEST(Completions, TextTokensAndLists) {
@@ -111,6 +112,7 @@ TEST(Tokens, ThereAndBack) {
   EXPECT_EQ(tokens["token_strs"].size(), tokens["tokens"].size());
   EXPECT_EQ(tokens["max_model_len"], 1024);
   EXPECT_EQ(talk.ask("/detokenize", OrderedJson({{"tokens", tokens["tokens"]}}).dump())["prompt"], text);
+  EXPECT_EQ(talk.ask("/detokenize", R"({"tokens":[300.0]})"), talk.ask("/detokenize", R"({"tokens":[300]})"));
   // A conversation has as many tokens as its request is billed.
   const std::string conversation = R"({"messages":[{"role":"user","content":"Hello!"}])";
   EXPECT_EQ(talk.ask("/tokenize", conversation + "}")["count"],
@@ -120,7 +122,9 @@ TEST(Tokens, ThereAndBack) {
                                          {"/tokenize", R"({"prompt":"a","x":1})", "x"},
                                          {"/tokenize", R"({"messages":[]})", "messages"},
                                          {"/detokenize", R"({"tokens":["a"]})", "tokens[0]"},
-                                         {"/detokenize", R"({"tokens":[4096]})", "tokens[0]"}}) {
+                                         {"/detokenize", R"({"tokens":[4096]})", "tokens[0]"},
+                                         {"/detokenize", R"({"tokens":[1.5]})", "tokens[0]"},
+                                         {"/detokenize", R"({"tokens":[1e300]})", "tokens[0]"}}) {
     const auto reply = talk.post(path, bad);
     EXPECT_EQ(reply->status(), 400) << bad;
     EXPECT_EQ(reply->json()["error"]["param"], param) << reply->body();
@@ -133,6 +137,15 @@ TEST(Models, ListAndOne) {
   EXPECT_EQ(reply->json()["object"], "list");
   EXPECT_EQ(reply->json()["data"][0]["id"], "small");
   EXPECT_EQ(talk.send("GET", "/v1/models/small", "")->json()["object"], "model");
+  // As Anthropic's clients read them.
+  const Headers version{{"anthropic-version", "2023-06-01"}};
+  const OrderedJson list = talk.send("GET", "/v1/models", "", version)->json();
+  EXPECT_EQ(list["data"][0]["type"], "model");
+  EXPECT_EQ(list["data"][0]["created_at"].get<std::string>().size(), 20u) << list.dump();
+  EXPECT_EQ(list["has_more"], false);
+  EXPECT_EQ(list["first_id"], "small");
+  EXPECT_EQ(talk.send("GET", "/v1/models/small", "", version)->json(), list["data"][0]);
+  EXPECT_EQ(talk.send("GET", "/v1/models/gpt-4", "", version)->json()["type"], "error");
   reply = talk.send("GET", "/v1/models/gpt-4", "");
   EXPECT_EQ(reply->status(), 404);
   EXPECT_EQ(reply->json()["error"]["code"], "model_not_found");

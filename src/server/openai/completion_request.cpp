@@ -1,6 +1,7 @@
 #include "server/openai/completion_request.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace mdi {
 
@@ -68,7 +69,8 @@ std::vector<int32_t> read_token_ids(const Service& service, const OrderedJson& l
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (const OrderedJson& item : list) {
-    const bool whole = item.is_number_integer() || item.is_number_unsigned();
+    // 1.0 is whole, too, as everywhere in a body.
+    const bool whole = item.is_number() && std::trunc(item.get<double>()) == item.get<double>();
     if (!whole || item < 0 || item >= vocab) {
       throw invalid_param(path + "[" + std::to_string(ids.size()) + "]",
                           "a token id of 0 to " + std::to_string(vocab - 1), describe_value(item));
