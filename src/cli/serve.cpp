@@ -224,7 +224,7 @@ void serve(Arguments a) {
   Router router = make_router(service);
   router.add(metrics_route([&] {
     MetricsInput in;
-    in.engine = service.engine().metrics();
+    in.engine = service.metrics();
     in.service = service.counters();
     in.http = front.server().counters();
     in.model_name = service.options().model_name;

@@ -73,7 +73,7 @@ Engine::~Engine() {
   core_->end_all(EndReason::kCancelled, {});
 }
 
-std::optional<RequestId> Engine::submit(Request request) {
+void Engine::check(const Request& request) {
   try {
     check_request(request, limits_, config_, tokenizer_ != nullptr);
   } catch (const Error&) {
@@ -81,10 +81,14 @@ std::optional<RequestId> Engine::submit(Request request) {
     ++refused_invalid_;
     throw;
   }
+}
+
+std::optional<RequestId> Engine::submit(Request request) {
+  check(request);
   auto owner = std::make_shared<RequestState>();
   owner->open = request.n;
   owner->forked = request.n == 1;
-  owner->submitted = options_.clock();
+  owner->submitted = options_.clock() - request.waited;
   if (request.deadline > 0) owner->deadline = owner->submitted + request.deadline;
   owner->request = std::move(request);
   const Request& r = owner->request;

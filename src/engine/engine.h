@@ -63,6 +63,8 @@ class Engine {
   // From any thread. nullopt: the queue is full, try later. Events may come before the id is returned. Throws
   // mdi::Error for a request that cannot be served, and after a step has failed.
   std::optional<RequestId> submit(Request request);
+  // What submit() would throw for this request; from any thread.
+  void check(const Request& request);
 
   // From any thread, also from on_event. The request gets its last event before the next step runs the model. A request
   // that has ended, or never was, is ignored and counted.

@@ -74,6 +74,7 @@ struct Request {
   bool text = false;                     // events carry text; needs a tokenizer
   bool draft = true;                     // draft layers may be used, where the engine has drafting on
   double deadline = 0;                   // seconds from submission, queue included; 0: none
+  double waited = 0;                     // seconds before submission that count as if they came after it
   AllowedTokens allowed = {};            // empty: everything
   // Called from the engine's thread, between steps; must not block. May call the engine's cancel(). What it throws
   // cancels the request.

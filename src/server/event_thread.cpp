@@ -26,6 +26,11 @@ void Running::take(const Event& event) {
   done_ = nullptr;
 }
 
+void Running::waits(std::function<void()> drop) {
+  const std::lock_guard lock(mutex_);
+  drop_ = std::move(drop);
+}
+
 void Running::submitted(Engine& engine, RequestId id) {
   const std::lock_guard lock(mutex_);
   engine_ = &engine;
@@ -34,10 +39,18 @@ void Running::submitted(Engine& engine, RequestId id) {
 }
 
 void Running::cancel() {
-  const std::lock_guard lock(mutex_);
-  if (cancelled_ || over_) return;
-  cancelled_ = true;
-  if (engine_ != nullptr) engine_->cancel(id_);
+  std::function<void()> drop;
+  {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_ || over_) return;
+    cancelled_ = true;
+    if (engine_ != nullptr) {
+      engine_->cancel(id_);
+    } else {
+      drop = drop_;
+    }
+  }
+  if (drop) drop();
 }
 
 EventThread::EventThread() : thread_([this] { loop(); }) {}

@@ -28,6 +28,8 @@ class Running {
   // On the event thread.
   void take(const Event& event);
 
+  // The engine does not have it yet: `drop` ends it where it waits.
+  void waits(std::function<void()> drop);
   void submitted(Engine& engine, RequestId id);
   void cancel();
 
@@ -38,6 +40,7 @@ class Running {
   std::mutex mutex_;  // of what follows
   Engine* engine_ = nullptr;
   RequestId id_ = 0;
+  std::function<void()> drop_;
   bool cancelled_ = false, over_ = false;
 };
 

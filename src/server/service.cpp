@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "server/event_thread.h"
+#include "server/turns.h"
 #include "server/worker_pool.h"
 
 namespace mdi {
@@ -82,6 +84,12 @@ const char* longest_part(const std::vector<ChatMessage>& messages) {
   return o;
 }
 
+// The queue is the service's.
+EngineOptions without_queue(EngineOptions o) {
+  o.max_queue = INT32_MAX;
+  return o;
+}
+
 }  // namespace
 
 // How many generations each client has.
@@ -117,7 +125,8 @@ Service::Service(Context& context, const Model& model, const Tokenizer* tokenize
                                                  options_.grammar)),
       clients_(std::make_unique<Clients>()),
       events_(std::make_unique<EventThread>()),
-      engine_(std::make_unique<Engine>(context, model, tokenizer, std::move(engine))),
+      engine_(std::make_unique<Engine>(context, model, tokenizer, without_queue(engine))),
+      turns_(std::make_unique<Turns>(*engine_, engine.max_queue)),
       workers_(std::make_unique<WorkerPool>(options_.workers, options_.max_jobs)) {
   for (int32_t id = 0; id < tokenizer_.size(); ++id)
     longest_token_ = std::max(longest_token_, tokenizer_.bytes(id).size());
@@ -215,17 +224,18 @@ CancelGeneration Service::generate(Generation generation, AnswerCallback answer)
   };
   if (draining_ || !failure().empty()) throw ended();
   const std::string client = generation.client;
-  if (!clients_->enter(client, options_.max_running_per_client)) {
+  const bool bounded = !generation.further;
+  if (!clients_->enter(client, bounded ? options_.max_running_per_client : 0)) {
     throw ApiError(ApiErrorKind::kBusy,
                    "You have " + std::to_string(options_.max_running_per_client) +
                        " requests running or waiting, which is this server's limit for one client; try again later.",
                    {}, "rate_limit_exceeded");
   }
   std::shared_ptr<Running> running;
-  std::optional<RequestId> id;
   try {
     AnswerSettings settings;
     Request request = make_request(generation, settings);
+    engine_->check(request);
     running = std::make_shared<Running>(Answer(tokenizer_, &memory_, std::move(settings)), std::move(answer),
                                         [this, client] { clients_->leave(client); });
     std::vector<std::shared_ptr<void>> leases;  // end with the request, whose images they are for
@@ -233,8 +243,15 @@ CancelGeneration Service::generate(Generation generation, AnswerCallback answer)
     request.on_event = [events = events_.get(), running, leases = std::move(leases)](const Event& event) {
       events->push(running, event);
     };
-    id = engine_->submit(std::move(request));
-    if (!id) throw ApiError(ApiErrorKind::kBusy, "The server's queue is full; try again later.", {}, "queue_full");
+    const Turns::Add add = turns_->add(client, std::move(request), running, bounded);
+    if (add == Turns::Add::kFull) {
+      throw ApiError(ApiErrorKind::kBusy, "The server's queue is full; try again later.", {}, "queue_full");
+    }
+    if (add == Turns::Add::kClientFull) {
+      throw ApiError(ApiErrorKind::kBusy,
+                     "The rest of the server's queue is for clients of which nothing waits; try again later.", {},
+                     "queue_full");
+    }
   } catch (const Error&) {
     clients_->leave(client);
     if (!failure().empty()) throw ended();
@@ -243,9 +260,16 @@ CancelGeneration Service::generate(Generation generation, AnswerCallback answer)
     clients_->leave(client);
     throw;
   }
-  running->submitted(*engine_, *id);
   return [running] { running->cancel(); };
 }
+
+EngineMetrics Service::metrics() const {
+  EngineMetrics metrics = engine_->metrics();
+  turns_->add_to(metrics);
+  return metrics;
+}
+
+void Service::cancel_all() { turns_->cancel_all(); }
 
 void Service::count(const ApiError& error) { ++errors_[static_cast<size_t>(error.kind())]; }
 

@@ -27,6 +27,7 @@ namespace mdi {
 
 class WorkerPool;
 class EventThread;
+class Turns;
 
 struct ServiceOptions {
   std::string model_name;                  // what clients call the model
@@ -66,8 +67,9 @@ struct Generation {
   // on time: not where the same seed has to give the same answer.
   bool draft = true;
   GrammarSpec grammar;
-  std::string salt;    // prefixes are shared between equal ones only
-  std::string client;  // client_of() its HTTP request
+  std::string salt;      // prefixes are shared between equal ones only
+  std::string client;    // client_of() its HTTP request
+  bool further = false;  // of a request of which one was taken: no limit of requests counts it again
 };
 
 // One part after the other, from the service's event thread; must not block. The part with `last` comes always, exactly
@@ -120,6 +122,11 @@ class Service {
   // before it is tokenised.
   void check_text(size_t bytes, const char* param) const;
 
+  // The engine's, and what waits here for its turn.
+  EngineMetrics metrics() const;
+
+  // Every generation ends with Finish::kCancelled, soon.
+  void cancel_all();
   // From now on not ready, and generate() refuses.
   void set_draining() { draining_ = true; }
   bool draining() const { return draining_; }
@@ -156,6 +163,7 @@ class Service {
   // In the order in which they may end: workers first, then the engine, then its events.
   std::unique_ptr<EventThread> events_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Turns> turns_;
   std::unique_ptr<WorkerPool> workers_;
 };
 

@@ -32,6 +32,7 @@ void completions(Service& service, const HttpRequest& http, const std::shared_pt
   try {
     for (size_t i = 0; i < request.generations.size(); ++i) {
       request.generations[i].client = client_of(http);
+      request.generations[i].further = i > 0;  // of several prompts all are taken, or none
       cancels.push_back(service.generate(std::move(request.generations[i]),
                                          noted(reply, [answer, i](const AnswerPart& part) { answer->take(i, part); })));
     }
