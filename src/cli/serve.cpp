@@ -222,7 +222,7 @@ void serve(Arguments a) {
   const auto memory = memory_parts(a.dir, loaded, options);
   Service service(*loaded.context, loaded.model, &*loaded.tokenizer, options, a.service);
   Router router = make_router(service);
-  router.add(metrics_route([&] {
+  Route metrics = metrics_route([&] {
     MetricsInput in;
     in.engine = service.metrics();
     in.service = service.counters();
@@ -236,7 +236,8 @@ void serve(Arguments a) {
     in.failed = !service.failure().empty();
     in.ready = !in.failed && !service.draining();
     return in;
-  }));
+  });
+  router.add(by_worker(service, std::move(metrics)));
   service.start();
   front.serve(&router);
   log->say(ServerLog::Level::kInfo,

@@ -61,6 +61,15 @@ void Router::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) const
   reply->send(answer.status, std::move(answer.content_type), std::move(answer.body), std::move(answer.headers));
 }
 
+Route by_worker(Service& service, Route route) {
+  route.handler = [&service, handler = std::move(route.handler)](HttpRequest request,
+                                                                 std::shared_ptr<HttpReply> reply) {
+    const ErrorShape shape = error_shape_of(request.path);
+    service.on_worker(std::move(request), std::move(reply), shape, handler);
+  };
+  return route;
+}
+
 Router make_router(Service& service) {
   Router router(service);
   router.add(openai_routes(service));

@@ -38,6 +38,9 @@ class Router {
   std::vector<Route> routes_;
 };
 
+// The same route, handled by one of the service's workers: for what may wait for somebody.
+Route by_worker(Service& service, Route route);
+
 // All endpoints. The service outlives the router.
 Router make_router(Service& service);
 
