@@ -21,6 +21,8 @@ namespace mdi {
 
 namespace {
 
+constexpr size_t kLargeBody = 1 << 20;  // parsing takes some ten milliseconds a MB
+
 // The first bytes of a hash as hexadecimal digits.
 std::string short_hash(std::string_view text, size_t bytes) {
   const PrefixHasher hasher(PrefixHasher::Key{});
@@ -303,7 +305,8 @@ void Service::on_worker(HttpRequest request, std::shared_ptr<HttpReply> reply, E
       refuse(to, {ApiErrorKind::kInternal, std::string("Internal error: ") + error.what()}, shape);
     }
   };
-  const WorkerPool::Post post = workers_->post(client, std::move(job));
+  const bool large = held->request.body.size() > kLargeBody;
+  const WorkerPool::Post post = workers_->post(client, std::move(job), large);
   if (post == WorkerPool::Post::kClientFull) {
     refuse(to, {ApiErrorKind::kBusy, "Too many of your requests are waiting; try again later.", {}, "queue_full"},
            shape);

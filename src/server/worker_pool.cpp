@@ -19,7 +19,8 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-WorkerPool::Post WorkerPool::post(const std::string& client, Job job) {
+WorkerPool::Post WorkerPool::post(const std::string& name, Job job, bool large) {
+  const std::string client = name + (large ? " large" : "");
   {
     const std::lock_guard lock(mutex_);
     const auto known = clients_.find(client);
@@ -32,6 +33,7 @@ WorkerPool::Post WorkerPool::post(const std::string& client, Job job) {
       return refused;
     }
     Client& entry = clients_[client];
+    entry.large = large;
     if (entry.waiting.empty()) turns_.push_back(client);
     entry.waiting.push_back(std::move(job));
     ++counters_.waiting;
@@ -45,13 +47,14 @@ bool WorkerPool::next(std::string& client, Job& job) {
   const size_t most = threads_wanted_ > 1 ? threads_wanted_ - 1 : 1;
   for (size_t i = 0; i < turns_.size(); ++i) {
     Client& entry = clients_[turns_[i]];
-    if (entry.running >= most) continue;
+    if (entry.running >= most || (entry.large && large_running_ >= most)) continue;
     client = turns_[i];
     turns_.erase(turns_.begin() + static_cast<std::ptrdiff_t>(i));
     job = std::move(entry.waiting.front());
     entry.waiting.pop_front();
     if (!entry.waiting.empty()) turns_.push_back(client);
     ++entry.running;
+    if (entry.large) ++large_running_;
     --counters_.waiting;
     ++counters_.running;
     return true;
@@ -83,8 +86,10 @@ void WorkerPool::loop() {
     counters_.failed += failed ? 1 : 0;
     Client& entry = clients_[client];
     --entry.running;
-    const bool more = !entry.waiting.empty();
-    if (entry.running == 0 && !more) clients_.erase(client);
+    if (entry.large) --large_running_;
+    // Other large ones may have been held back as well.
+    const bool more = !entry.waiting.empty() || (entry.large && !turns_.empty());
+    if (entry.running == 0 && entry.waiting.empty()) clients_.erase(client);
     // It may have been held back for want of a free thread.
     if (more) wake_.notify_one();
   }

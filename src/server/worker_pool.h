@@ -1,6 +1,6 @@
 // A fixed number of threads for the work that the transport's thread must not do. What waits is bounded, in all and for
 // each client, and clients take turns: a client that posts a hundred jobs does not keep another's one job waiting for
-// them, and never holds all threads.
+// them, and never holds all threads. Neither do large jobs, whose clients' small ones do not wait for them.
 #pragma once
 
 #include <condition_variable>
@@ -33,8 +33,8 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   enum class Post : uint8_t { kTaken, kClientFull, kFull };
-  // From any thread. What a job throws is counted and otherwise lost.
-  Post post(const std::string& client, Job job);
+  // From any thread. What a job throws is counted and otherwise lost. large: may take seconds.
+  Post post(const std::string& client, Job job, bool large = false);
 
   WorkerCounters counters() const;
 
@@ -42,6 +42,7 @@ class WorkerPool {
   struct Client {
     std::deque<Job> waiting;
     size_t running = 0;
+    bool large = false;
   };
 
   void loop();
@@ -50,8 +51,9 @@ class WorkerPool {
   const size_t threads_wanted_, max_waiting_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::unordered_map<std::string, Client> clients_;  // those with jobs
+  std::unordered_map<std::string, Client> clients_;  // those with jobs; large ones by themselves
   std::deque<std::string> turns_;                    // clients with waiting jobs, the next one first
+  size_t large_running_ = 0;
   WorkerCounters counters_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

@@ -278,6 +278,55 @@ TEST(Workers, OneClientLeavesAThreadFree) {
   wake.notify_all();
 }
 
+// What takes long, of whichever client, leaves a thread to the rest: also to its own client's.
+TEST(Workers, LargeJobsLeaveAThreadFree) {
+  WorkerPool pool(3, 100);
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool go = false;
+  int small_done = 0, large_done = 0;
+  for (int i = 0; i < 4; ++i) {
+    pool.post(
+        i % 2 == 0 ? "a" : "b",
+        [&] {
+          std::unique_lock lock(mutex);
+          wake.wait(lock, [&] { return go; });
+          ++large_done;
+          wake.notify_all();
+        },
+        true);
+  }
+  for (const char* client : {"a", "b"}) {
+    pool.post(client, [&] {
+      const std::lock_guard lock(mutex);
+      ++small_done;
+      wake.notify_all();
+    });
+  }
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(wake.wait_for(lock, std::chrono::seconds(20), [&] { return small_done == 2; }));
+  EXPECT_EQ(large_done, 0);
+  go = true;
+  wake.notify_all();
+  EXPECT_TRUE(wake.wait_for(lock, std::chrono::seconds(20), [&] { return large_done == 4; }));
+}
+
+TEST(Routes, CanBeHandledByAWorker) {
+  const Talk talk;
+  std::thread::id where;
+  talk.router->add(
+      by_worker(*talk.service, {.method = "GET",
+                                .path = "/where",
+                                .handler = [&where](const HttpRequest&, const std::shared_ptr<HttpReply>& to) {
+                                  where = std::this_thread::get_id();
+                                  to->send(200, "text/plain", "here");
+                                }}));
+  const auto reply = talk.send("GET", "/where", "");
+  EXPECT_TRUE(reply->wait());
+  EXPECT_EQ(reply->body(), "here");
+  EXPECT_NE(where, std::this_thread::get_id());
+}
+
 TEST(Clients, AreKeysOrHosts) {
   HttpRequest request;
   request.peer = "10.0.0.1:4000";
