@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 struct Arguments {
   std::string dir, device = "cpu", listen = "127.0.0.1:8000", key_file, log_format = "text";
   int32_t threads = 0;
-  double tpot_target_ms = 0, drain_seconds = 30;
+  double tpot_target_ms = 100, drain_seconds = 30;
   bool no_draft = false, no_thinking = false, log_prompts = false;
   uint64_t max_body_mb = 64;
   std::vector<std::string> origins;
