@@ -148,7 +148,8 @@ void Connection::on_head() {
   head.request.id = t.next_id++;
   head.request.peer = peer_;
   ++t.counters.requests;
-  if (t.draining) return refuse(503, "the server is shutting down");
+  const bool has_body = head.chunked || head.length != 0;
+  if (t.draining && has_body) return refuse(503, "the server is shutting down");
   if (t.options.admit) {
     std::optional<HttpAnswer> refused;
     try {
@@ -158,8 +159,7 @@ void Connection::on_head() {
     }
     if (refused) {
       ++t.counters.refused_admit;
-      const bool body = head.chunked || head.length != 0;
-      return answer(*refused, head.request, head.http10, body || !head.keep_alive);
+      return answer(*refused, head.request, head.http10, has_body || !head.keep_alive || t.draining);
     }
   }
   parser_->go_on();
@@ -200,7 +200,12 @@ std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request, 
   if (close) input_.clear();
   parser_.reset();
   phase_ = Phase::kAnswer;
-  transport_->count_answering(1);
+  ++transport_->counters.answering;
+  // What came during a drain does not make it longer.
+  if (!transport_->draining) {
+    owes_ = true;
+    transport_->count_owed(1);
+  }
   return exchange;
 }
 
@@ -237,6 +242,10 @@ void Connection::charge(size_t bytes) {
   if (change > 0 && sum > static_cast<int64_t>(transport_->options.max_bodies_bytes)) {
     refuse(503, "too many large requests at once, try again later");
   }
+}
+
+void Connection::settle() {
+  if (std::exchange(owes_, false)) transport_->count_owed(-1);
 }
 
 void Connection::flush() {
@@ -286,21 +295,20 @@ void Connection::finish_answer() {
   if (exchange->abandoned()) ++t.counters.abandoned;
   charge(0);
   if (close_after_ || t.draining || eof_) {
+    --t.counters.answering;
     if (eof_) {
-      t.count_answering(-1);
       phase_ = Phase::kIdle;
       return cut(Loss::kHangup);
     }
     // What comes now is read and thrown away: closing with unread bytes would take the answer back.
     shutdown(fd_, SHUT_WR);
-    t.count_lingering(1);
-    t.count_answering(-1);
     set_phase(Phase::kLinger, kLingerSeconds);
     input_ = {};
     paused_ = false;
     return wait_readable();
   }
-  t.count_answering(-1);
+  --t.counters.answering;
+  settle();
   set_phase(Phase::kIdle, t.options.idle_seconds);
   if (input_.capacity() > kKeptCapacity) input_.shrink_to_fit();
   input_.erase(0, parse(input_));
@@ -334,8 +342,7 @@ double Connection::idle_seconds(double now) const {
 }
 
 void Connection::drain() {
-  if (phase_ == Phase::kIdle) return cut(Loss::kStopped);
-  if (phase_ == Phase::kHead || phase_ == Phase::kBody) refuse(503, "the server is shutting down");
+  if (phase_ == Phase::kBody) refuse(503, "the server is shutting down");
 }
 
 void Connection::cut(Loss loss) {
@@ -350,9 +357,9 @@ void Connection::cut(Loss loss) {
                     : loss == Loss::kStopped ? t.counters.gone_stopped
                                              : t.counters.abandoned;
     ++counter;
-    t.count_answering(-1);
+    --t.counters.answering;
   }
-  if (was == Phase::kLinger) t.count_lingering(-1);
+  settle();
   charge(0);
   if (loss == Loss::kBacklog || loss == Loss::kTimeout) {
     // The system would keep what the client does not read for minutes.

@@ -30,7 +30,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void tick(double now);
   // Since its last answer, or since it was made; below 0: it is not idle, or something has come.
   double idle_seconds(double now) const;
-  void drain();         // no further request
+  void drain();         // no further request with a body
   void cut(Loss loss);  // ends now; an answer that is not whole is lost
   bool over_limit() const { return over_limit_; }
 
@@ -51,6 +51,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish_answer();
   void set_phase(Phase phase, double seconds);
   void charge(size_t bytes);
+  void settle();
   template <class Body>
   void guarded(Body body);
 
@@ -64,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool reading_ = false, writing_ = false;  // waits are outstanding
   bool paused_ = false;                     // what was sent ahead is as much as is kept
   bool eof_ = false, over_limit_ = false;
+  bool owes_ = false;         // an answer that a drain waits for
   bool close_after_ = false;  // this answer; what comes in is thrown away
   size_t charged_ = 0;        // bytes of the body in the transport's sum
   size_t discarded_ = 0;

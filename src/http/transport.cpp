@@ -202,16 +202,11 @@ void Transport::wait_tick() {
   });
 }
 
-void Transport::count_answering(int64_t change) {
-  const int64_t left = counters.answering += change;
-  if (left + counters.lingering > 0 || !draining) return;
+void Transport::count_owed(int64_t change) {
+  const int64_t left = counters.owed += change;
+  if (left > 0 || !draining) return;
   const std::lock_guard lock(idle_mutex_);
   idle_.notify_all();
-}
-
-void Transport::count_lingering(int64_t change) {
-  counters.lingering += change;
-  count_answering(0);
 }
 
 void Transport::close_listening() {
@@ -230,16 +225,15 @@ int64_t Transport::drain(double seconds) {
   }
   draining = true;
   boost::asio::post(context, [self = shared_from_this()] {
-    self->close_listening();
     const std::vector<std::shared_ptr<Connection>> all(self->connections_.begin(), self->connections_.end());
     for (const auto& connection : all) connection->drain();
     self->drained_ = true;
-    self->count_answering(0);
+    self->count_owed(0);
   });
   {
     std::unique_lock lock(idle_mutex_);
     idle_.wait_for(lock, std::chrono::duration<double>(std::max(seconds, 0.0)),
-                   [this] { return (drained_ && counters.answering + counters.lingering == 0) || stopped_; });
+                   [this] { return (drained_ && counters.owed == 0) || stopped_; });
   }
   const int64_t cut = counters.answering;
   stop();

@@ -25,7 +25,7 @@ namespace mdi {
 class Connection;
 
 struct AtomicCounters {
-  std::atomic<int64_t> connections{0}, answering{0}, lingering{0}, bodies_bytes{0}, backlog_bytes{0}, accepted{0},
+  std::atomic<int64_t> connections{0}, answering{0}, owed{0}, bodies_bytes{0}, backlog_bytes{0}, accepted{0},
       refused_full{0}, requests{0}, malformed{0}, refused_admit{0}, gone_hangup{0}, gone_backlog{0}, gone_timeout{0},
       gone_stopped{0}, abandoned{0}, timeouts{0}, received_bytes{0}, sent_bytes{0};
   std::array<std::atomic<int64_t>, 6> answered{};
@@ -46,8 +46,7 @@ class Transport : public std::enable_shared_from_this<Transport> {
 
   // For connections, on the I/O thread.
   void erase(const std::shared_ptr<Connection>& connection);
-  void count_answering(int64_t change);  // and what waits in drain() hears of it
-  void count_lingering(int64_t change);
+  void count_owed(int64_t change);  // answers that drain() waits for, until their connections are done with them
   ExchangeContext exchange_context();
   HttpAnswer refusal(int status, std::string_view message, const HttpRequest& head) const;
 

@@ -165,10 +165,19 @@ TEST(HttpGone, ADrainWaitsForOpenAnswersAndTakesNothingNew) {
   ASSERT_TRUE(becomes_true([&] { return s.held_count() == 1 && s.counters().requests == 2; }));
   const uint16_t port = s.port();
   auto drained = std::async(std::launch::async, [&s] { return s.server.drain(10); });
-  EXPECT_EQ(idle.rest(), "");
-  EXPECT_TRUE(idle.ended());
   EXPECT_EQ(half.until("\r\n").rfind("HTTP/1.1 503", 0), 0u);
-  EXPECT_FALSE(RawClient(port).connected());
+  RawClient late(port);
+  late.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n1");
+  EXPECT_EQ(late.until("\r\n").rfind("HTTP/1.1 503", 0), 0u);
+  // What has no body, such as a question for health, is still answered, on old and new connections; then they close.
+  RawClient asks(port);
+  for (RawClient* client : {&idle, &asks}) {
+    client->send(get("/hello"));
+    const std::string answer = client->rest();
+    EXPECT_EQ(answer.rfind("HTTP/1.1 200", 0), 0u) << answer;
+    EXPECT_NE(answer.find("close"), std::string::npos) << answer;
+    EXPECT_TRUE(client->ended());
+  }
   EXPECT_TRUE(s.held(0)->write("the last words"));
   EXPECT_EQ(drained.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
   s.held(0)->end();
@@ -190,6 +199,26 @@ TEST(HttpGone, ADrainEndsInTimeAndTellsWhoeverIsCut) {
   EXPECT_TRUE(open.ends());
   EXPECT_EQ(s.counters().gone_stopped, 1);
   s.held(0)->send(200, "text/plain", "after the end");
+}
+
+// Whoever goes on asking does not make it longer.
+TEST(HttpGone, ADrainDoesNotWaitForWhatComesLate) {
+  TestServer s;
+  RawClient open(s.port()), late(s.port());
+  open.send(get("/stream"));
+  ASSERT_TRUE(becomes_true([&] { return s.held_count() == 1; }));
+  auto drained = std::async(std::launch::async, [&s] { return s.server.drain(60); });
+  EXPECT_TRUE(becomes_true([&] {
+    RawClient probe(s.port());
+    probe.send(get("/hello"));
+    return probe.until("\r\n\r\n").find("close") != std::string::npos;
+  }));
+  late.send(get("/hold"));
+  ASSERT_TRUE(becomes_true([&] { return s.held_count() == 2; }));
+  s.held(0)->end();
+  open.rest();
+  open.hang_up();
+  EXPECT_EQ(drained.wait_for(std::chrono::seconds(5)), std::future_status::ready);
 }
 
 TEST(HttpGone, StopInterruptsADrain) {
