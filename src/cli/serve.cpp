@@ -115,11 +115,15 @@ class Front {
                        const HttpRequest& head) -> std::optional<HttpAnswer> {
       std::optional<HttpAnswer> answer = check(head);
       if (!answer) return std::nullopt;
-      if (answer->status >= 400) log_refused(*log_, head, answer->status, "not admitted");
+      if (answer->status >= 400) {
+        errors_.count(answer->status);
+        log_refused(*log_, head, answer->status, "not admitted");
+      }
       answer->headers.emplace_back("x-request-id", request_id_of(head));
       return answer;
     };
     a.http.refusal = [this](int status, std::string_view message, const HttpRequest& head) {
+      errors_.count(status);
       log_refused(*log_, head, status, message);
       HttpAnswer answer = error_shape_of(head.path)(api_error_of_status(status, std::string(message)));
       answer.status = status;
@@ -131,6 +135,7 @@ class Front {
       if (const Router* router = router_.load()) return router->handle(std::move(request), std::move(logged));
       if (request.path == "/health") return logged->send(200, "application/json", "{\"status\":\"loading\"}\n", {});
       const ApiError loading(ApiErrorKind::kUnavailable, "The model is being loaded; try again later.");
+      errors_.count(loading.status());
       HttpAnswer answer = error_shape_of(request.path)(loading);
       logged->send(answer.status, answer.content_type, answer.body, answer.headers);
     });
@@ -142,11 +147,13 @@ class Front {
   // The router outlives the front, or stop() comes before its end.
   void serve(const Router* router) { router_ = router; }
   HttpServer& server() { return *server_; }
+  const EarlyErrors& errors() const { return errors_; }
 
  private:
   const std::shared_ptr<ServerLog> log_;
   const std::vector<std::string> origins_;
   std::atomic<const Router*> router_{nullptr};
+  EarlyErrors errors_;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -240,6 +247,7 @@ void serve(Arguments a) {
   router.add(by_worker(service, std::move(metrics)));
   service.start();
   front.serve(&router);
+    for (size_t i = 0; i < in.early_errors.size(); ++i) in.early_errors[i] = front.errors().of[i];
   log->say(ServerLog::Level::kInfo,
            "serving " + a.service.model_name + " on " + a.device + ": " + std::to_string(options.slots) +
                " sequences at once, " + std::to_string(options.max_length) + " tokens each at most, " +
@@ -283,10 +291,12 @@ void add_engine(CLI::App& cmd, Arguments& a) {
 
 void add_server(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--listen", a.listen, "ADDRESS:PORT (port 0: any free one), or unix:PATH")->capture_default_str();
-  cmd.add_option("--api-key-file", a.key_file,
-                 "API keys, one a line; more can be given in the environment variable MDI_API_KEYS (default: no keys)");
+  cmd.add_option(
+      "--api-key-file", a.key_file,
+      "API keys, one a line, each of 8 to 512 characters without spaces; more can be given in the environment "
+      "variable MDI_API_KEYS, separated by commas or spaces (default: no keys)");
   cmd.add_option("--allow-origin", a.origins, "Let pages of this origin use the server from a browser; * for all");
-  cmd.add_option("--max-connections", a.http.max_connections, "Further ones get 503")
+  cmd.add_option("--max-connections", a.http.max_connections, "Further ones take an idle one's place, or get 503")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   cmd.add_option("--max-body-mb", a.max_body_mb, "Longest body of a request")
@@ -313,8 +323,12 @@ void add_answers(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--effort", a.service.effort, "Reasoning effort where a request does not say")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  cmd.add_option("--temperature", a.service.temperature, "Where a request does not say")->capture_default_str();
-  cmd.add_option("--top-p", a.service.top_p, "Where a request does not say")->capture_default_str();
+  cmd.add_option("--temperature", a.service.temperature, "Where a request does not say")
+      ->check(CLI::Range(0.0, 2.0))
+      ->capture_default_str();
+  cmd.add_option("--top-p", a.service.top_p, "Where a request does not say")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   cmd.add_option("--max-tokens", a.service.max_tokens,
                  "Most tokens of an answer where a request does not say; 0: no limit")
       ->check(CLI::NonNegativeNumber)

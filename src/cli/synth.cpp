@@ -55,6 +55,9 @@ void run(Arguments& a) {
 void add_synth(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   CLI::App* cmd = app.add_subcommand("synth", "Write a synthetic checkpoint in the released format");
+  cmd->footer(
+      "With a vocabulary of 268 to 65536 tokens the folder has a tokenizer of single bytes; without one 'mdi serve', "
+      "'mdi chat' and 'mdi generate --prompt' need a tokenizer.json put there.");
   cmd->add_option("DIR", a->dir, "The folder to make; it appears whole or not at all")->required();
   auto* preset =
       cmd->add_option("--preset", a->preset, "Shape: tiny, tiny-vision, slice (released widths, few layers), released")

@@ -59,13 +59,17 @@ ApiError invalid_request(const Error& error) {
   return {ApiErrorKind::kInvalid, message, member ? path : std::string(), "invalid_value"};
 }
 
-ApiError api_error_of_status(int status, const std::string& message) {
+ApiErrorKind kind_of_status(int status) {
   for (const ApiErrorKind kind : {ApiErrorKind::kAuthentication, ApiErrorKind::kNotFound, ApiErrorKind::kMethod,
                                   ApiErrorKind::kTooLarge, ApiErrorKind::kBusy, ApiErrorKind::kInternal,
                                   ApiErrorKind::kNotImplemented, ApiErrorKind::kUnavailable, ApiErrorKind::kTimeout}) {
-    if (ApiError(kind, message).status() == status) return {kind, message};
+    if (ApiError(kind, "").status() == status) return kind;
   }
-  return {status < 500 ? ApiErrorKind::kInvalid : ApiErrorKind::kInternal, message};
+  if (status == 403) return ApiErrorKind::kAuthentication;
+  if (status == 529) return ApiErrorKind::kUnavailable;  // Anthropic's
+  return status < 500 ? ApiErrorKind::kInvalid : ApiErrorKind::kInternal;
 }
+
+ApiError api_error_of_status(int status, const std::string& message) { return {kind_of_status(status), message}; }
 
 }  // namespace mdi

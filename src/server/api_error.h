@@ -2,6 +2,7 @@
 // (openai/errors.h, anthropic/errors.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,15 @@ ApiError invalid_param(const std::string& param, std::string_view expected, std:
 
 // An mdi::Error about the request (its `where` is the path of a member, as parse_messages' is) as a 400.
 ApiError invalid_request(const Error& error);
+
+// What an answer's status counts as.
+ApiErrorKind kind_of_status(int status);
+
+// How many errors were answered before an endpoint had the request, by ApiErrorKind.
+struct EarlyErrors {
+  std::atomic<int64_t> of[10] = {};
+  void count(int status) { ++of[static_cast<size_t>(kind_of_status(status))]; }
+};
 
 // The one that `status` stands for: for what the transport refuses by itself.
 ApiError api_error_of_status(int status, const std::string& message);

@@ -48,7 +48,8 @@ bool is_allowed_origin(std::string_view origin, const std::vector<std::string>& 
 bool is_own_origin(const HttpRequest& head) {
   const std::string origin = lower(head.header("origin"));
   const std::string host = lower(head.header("host"));
-  return origin == "http://" + host || origin == "https://" + host;
+  // TLS is spoken by whoever stands before a socket file; a TCP port speaks HTTP alone.
+  return origin == "http://" + host || (head.peer == "unix" && origin == "https://" + host);
 }
 
 HttpAnswer refuse(const HttpRequest& head, const ApiError& error) { return error_shape_of(head.path)(error); }

@@ -52,11 +52,11 @@ const char* finish_name(Finish finish) {
     case Finish::kStop:
       return "stop";
     case Finish::kStopString:
-      return "stop string";
+      return "stop_string";
     case Finish::kLength:
       return "length";
     case Finish::kToolCalls:
-      return "tool calls";
+      return "tool_calls";
     case Finish::kCancelled:
       return "cancelled";
     case Finish::kDeadline:

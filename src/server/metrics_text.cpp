@@ -131,12 +131,12 @@ void cache(Text& t, const EngineMetrics& m) {
   t.counter("mdi_snapshots_evicted_total", "Snapshots that made room for others", m.snapshots_evicted);
 }
 
-void service(Text& t, const ServiceCounters& s) {
+void service(Text& t, const ServiceCounters& s, const std::array<int64_t, 10>& early) {
   static constexpr const char* kKinds[] = {"invalid", "authentication", "not_found",       "method",      "too_large",
                                            "busy",    "internal",       "not_implemented", "unavailable", "timeout"};
   static_assert(std::size(kKinds) == std::size(ServiceCounters{}.errors));
-  t.family("mdi_errors_total", "counter", "Errors that endpoints have answered, by kind");
-  for (size_t i = 0; i < std::size(kKinds); ++i) t.sample(s.errors[i], {{"kind", kKinds[i]}});
+  t.family("mdi_errors_total", "counter", "Errors answered, by kind");
+  for (size_t i = 0; i < std::size(kKinds); ++i) t.sample(s.errors[i] + early[i], {{"kind", kKinds[i]}});
   t.gauge("mdi_generations", "Generations that run or wait", s.generations);
   t.gauge("mdi_jobs_waiting", "Requests that wait to be parsed", s.jobs_waiting);
   t.gauge("mdi_jobs_running", "Requests that are being parsed", s.jobs_running);
@@ -166,7 +166,7 @@ void http(Text& t, const HttpCounters& h) {
   t.sample(h.gone_timeout, {{"reason", "write_timeout"}});
   t.sample(h.gone_stopped, {{"reason", "shutdown"}});
   t.counter("mdi_http_abandoned_total", "Requests that a handler dropped", h.abandoned);
-  t.counter("mdi_http_timeouts_total", "Connections closed because nothing came in time", h.timeouts);
+  t.counter("mdi_http_timeouts_total", "Connections closed because nothing came in time, or to make room", h.timeouts);
   t.counter("mdi_http_received_bytes_total", "Bytes received", h.received_bytes);
   t.counter("mdi_http_sent_bytes_total", "Bytes sent", h.sent_bytes);
 }
@@ -182,7 +182,7 @@ std::string metrics_text(const MetricsInput& input) {
   requests(t, input.engine);
   steps(t, input.engine);
   cache(t, input.engine);
-  service(t, input.service);
+  service(t, input.service, input.early_errors);
   http(t, input.http);
   t.family("mdi_memory_bytes", "gauge", "Memory taken at start, by part");
   for (const auto& [part, bytes] : input.memory) t.sample(bytes, {{"part", part}});

@@ -1,6 +1,7 @@
 // GET /metrics: what the engine, the service and the transport count, in Prometheus' text format (version 0.0.4).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,6 +19,7 @@ struct MetricsInput {
   EngineMetrics engine;
   ServiceCounters service;
   HttpCounters http;
+  std::array<int64_t, 10> early_errors = {};  // EarlyErrors
   std::string model_name, version;
   double start_time = 0;       // of the process, Unix seconds
   int64_t resident_bytes = 0;  // of the process

@@ -111,6 +111,20 @@ TEST(Keys, TheErrorHasTheShapeOfTheApi) {
   EXPECT_NE(anthropic->body.find("authentication_error"), std::string::npos);
 }
 
+TEST(Keys, WhatIsRefusedBeforeAnEndpointHasAKind) {
+  EXPECT_EQ(kind_of_status(401), ApiErrorKind::kAuthentication);
+  EXPECT_EQ(kind_of_status(403), ApiErrorKind::kAuthentication);
+  EXPECT_EQ(kind_of_status(413), ApiErrorKind::kTooLarge);
+  EXPECT_EQ(kind_of_status(415), ApiErrorKind::kInvalid);
+  EXPECT_EQ(kind_of_status(503), ApiErrorKind::kUnavailable);
+  EXPECT_EQ(kind_of_status(529), ApiErrorKind::kUnavailable);
+  EXPECT_EQ(kind_of_status(505), ApiErrorKind::kInternal);
+  EarlyErrors errors;
+  errors.count(401);
+  errors.count(403);
+  EXPECT_EQ(errors.of[static_cast<size_t>(ApiErrorKind::kAuthentication)], 2);
+}
+
 TEST(Hosts, WithoutKeysOnlyThisMachinesNames) {
   const auto with_host = [](const std::function<std::optional<HttpAnswer>(const HttpRequest&)>& check,
                             const char* host) {
@@ -139,6 +153,10 @@ TEST(Origins, PagesOfOthersCannotPost) {
     return status(check(head(method, "/v1/chat/completions", {{"origin", origin}})));
   };
   EXPECT_EQ(with("POST", "http://localhost:8000"), 0) << "the server's own page";
+  EXPECT_EQ(with("POST", "https://localhost:8000"), 403) << "TLS is not spoken here";
+  HttpRequest proxied = head("POST", "/v1/chat/completions", {{"origin", "https://localhost:8000"}});
+  proxied.peer = "unix";
+  EXPECT_EQ(status(check(proxied)), 0) << "whoever stands before the socket file may speak it";
   EXPECT_EQ(with("POST", "https://chat.example"), 0);
   EXPECT_EQ(with("POST", "https://evil.example"), 403);
   EXPECT_EQ(with("POST", "http://localhost:9000"), 403);

@@ -67,7 +67,9 @@ MetricsInput some() {
   in.engine.proposed = {10, 5};
   in.engine.accepted = {7, 2};
   in.engine.ended_cancelled = 4;
-  in.service.errors[0] = 9;
+  in.service.errors[0] = 7;
+  in.early_errors[0] = 2;
+  in.early_errors[1] = 3;
   in.http.answered[2] = 11;
   in.memory = {{"weights", 1000}, {"cache_pools", 2000}};
   in.ready = true;
@@ -81,6 +83,7 @@ TEST(MetricsText, WhatWasCountedIsThere) {
   EXPECT_EQ(p.samples.at("mdi_draft_accepted_total{position=\"1\"}"), 2);
   EXPECT_EQ(p.samples.at("mdi_requests_ended_total{reason=\"cancelled\"}"), 4);
   EXPECT_EQ(p.samples.at("mdi_errors_total{kind=\"invalid\"}"), 9);
+  EXPECT_EQ(p.samples.at("mdi_errors_total{kind=\"authentication\"}"), 3);
   EXPECT_EQ(p.samples.at("mdi_http_answers_total{code=\"2xx\"}"), 11);
   EXPECT_EQ(p.samples.at("mdi_memory_bytes{part=\"cache_pools\"}"), 2000);
   EXPECT_EQ(p.samples.at("mdi_ready"), 1);
