@@ -175,6 +175,9 @@ int wait_signal(const sigset_t& set, int milliseconds) {
   return signal > 0 ? signal : 0;
 }
 
+// What is open when the time of a drain is over is told so, which takes a step of the model; then connections close.
+constexpr double kLastWords = 2;
+
 // Until a signal comes or the engine fails; then open answers may end. Returns how many were cut off.
 int64_t run_until_told(Service& service, HttpServer& server, const sigset_t& signals, double drain_seconds,
                        ServerLog& log) {
@@ -188,11 +191,21 @@ int64_t run_until_told(Service& service, HttpServer& server, const sigset_t& sig
   }
   log.say(ServerLog::Level::kInfo,
           drain_seconds > 0 ? "ending: open answers are finished, new requests refused" : "ending");
-  auto drained = std::async(std::launch::async, [&] { return server.drain(drain_seconds); });
-  while (drained.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
-    if (wait_signal(signals, 20) != 0) server.stop();
-  }
-  return drained.get();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_seconds);
+  auto drained = std::async(std::launch::async, [&] { return server.drain(drain_seconds + kLastWords); });
+  int64_t cut = 0;
+  do {
+    if (!log.cutting() && std::chrono::steady_clock::now() >= end) {
+      log.set_cutting();
+      cut = service.counters().generations;
+      service.cancel_all();
+    }
+    if (wait_signal(signals, 20) != 0) {
+      log.set_cutting();
+      server.stop();
+    }
+  } while (drained.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready);
+  return std::max(cut, drained.get());
 }
 
 void serve(Arguments a) {

@@ -170,6 +170,7 @@ LoggedReply::~LoggedReply() {
                   {"duration", seconds_text(duration)},
                   {"bytes", std::to_string(bytes_)},
                   {"client", peer_}};
+    bool cancelled = false;
     {
       const std::lock_guard lock(note_->mutex_);
       if (note_->first_token_ >= 0) fields.emplace_back("ttft", seconds_text(note_->first_token_));
@@ -178,9 +179,14 @@ LoggedReply::~LoggedReply() {
         fields.emplace_back("cached_tokens", std::to_string(note_->usage_.cached_tokens));
         fields.emplace_back("completion_tokens", std::to_string(note_->usage_.completion_tokens));
         fields.emplace_back("finish", note_->finish_);
+        cancelled = note_->finish_ == finish_name(Finish::kCancelled);
       }
     }
-    fields.emplace_back("end", reply_->gone() ? "client gone" : ended < 0 ? "dropped" : "answered");
+    const bool cut = log_->cutting() && (reply_->gone() || cancelled);
+    fields.emplace_back("end", cut              ? "server ending"
+                               : reply_->gone() ? "client gone"
+                               : ended < 0      ? "dropped"
+                                                : "answered");
     log_->line(status_ >= 500 ? ServerLog::Level::kError : ServerLog::Level::kInfo, "request", fields);
   } catch (const std::exception&) {  // out of memory: the line is lost, the server goes on
   }

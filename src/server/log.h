@@ -40,9 +40,13 @@ class ServerLog {
   // fields: name, value; a value that is a number is written as one.
   void line(Level level, std::string_view event, const std::vector<std::pair<std::string, std::string>>& fields);
   const LogOptions& options() const { return options_; }
+  // From now on what is cut off or cancelled was so by the server.
+  void set_cutting() { cutting_ = true; }
+  bool cutting() const { return cutting_; }
 
  private:
   struct Sink;
+  std::atomic<bool> cutting_{false};
   LogOptions options_;
   std::unique_ptr<Sink> sink_;
 };
