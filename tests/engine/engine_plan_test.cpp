@@ -65,6 +65,23 @@ TEST(EnginePlan, CountsWhatAnEngineAllocates) {
   }
 }
 
+// The tower's buffers are counted by operations that run nothing.
+TEST(EnginePlan, CountsTheVisionTowersBuffers) {
+  static const Model model = testing::load_checkpoint(testing::golden_dir() / "tiny-vision");
+  const auto context = make_cpu_context(1);
+  context->ops = &adding_ops();
+  PlanRequest request;
+  request.slots = 2;
+  request.max_length = 250;
+  const EngineOptions o = plan_engine(model, *context, request, {});
+  const EngineBytes planned = dry_run(model, *context, o);
+  EXPECT_GT(planned.images, 0);
+  allocated() = {};
+  const Engine engine(*context, model, nullptr, o);
+  EXPECT_EQ(planned.device, allocated().device);
+  EXPECT_EQ(planned.host + planned.snapshots, allocated().host);
+}
+
 int64_t total(const EngineOptions& o, const Context& context) {
   const EngineBytes e = dry_run(tiny_model(), context, o);
   return e.device + e.host + e.snapshots;
