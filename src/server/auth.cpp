@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "server/anthropic/errors.h"
 #include "server/api_error.h"
 
 namespace mdi {
@@ -52,7 +53,12 @@ bool is_own_origin(const HttpRequest& head) {
   return origin == "http://" + host || (head.peer == "unix" && origin == "https://" + host);
 }
 
-HttpAnswer refuse(const HttpRequest& head, const ApiError& error) { return error_shape_of(head.path)(error); }
+HttpAnswer refuse(const HttpRequest& head, const ApiError& error) {
+  // The models of both APIs are at the same paths (openai/models.h).
+  const bool models = head.path == "/v1/models" || head.path.starts_with("/v1/models/");
+  if (models && !head.header("anthropic-version").empty()) return anthropic_error(error);
+  return error_shape_of(head.path)(error);
+}
 
 HttpAnswer forbidden(const HttpRequest& head, const std::string& message) {
   HttpAnswer answer = refuse(head, ApiError(ApiErrorKind::kAuthentication, message, {}, "forbidden"));

@@ -109,6 +109,9 @@ TEST(Keys, TheErrorHasTheShapeOfTheApi) {
   ASSERT_TRUE(anthropic);
   EXPECT_NE(anthropic->body.find("\"type\":\"error\""), std::string::npos) << anthropic->body;
   EXPECT_NE(anthropic->body.find("authentication_error"), std::string::npos);
+  const auto models = check(head("GET", "/v1/models", {{"anthropic-version", "2023-06-01"}}));
+  ASSERT_TRUE(models);
+  EXPECT_NE(models->body.find("\"type\":\"error\""), std::string::npos) << models->body;
 }
 
 TEST(Keys, WhatIsRefusedBeforeAnEndpointHasAKind) {
