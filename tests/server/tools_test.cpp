@@ -147,6 +147,21 @@ TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
   talk.expect_nothing_held();
 }
 
+// Anthropic's member has another name.
+TEST(Formats, ErrorsNameTheMemberOfTheirApi) {
+  const Talk talk;
+  const auto said = [&](const std::string& schema) {
+    const auto reply = talk.post(
+        "/v1/messages", R"({"model":"small","max_tokens":9,"messages":[{"role":"user","content":"x"}],"output_config":)"
+                        R"({"format":{"type":"json_schema","schema":)" +
+                            schema + "}}}");
+    EXPECT_EQ(reply->status(), 400) << reply->body();
+    return reply->json()["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(said(R"({"$ref":"#"})"), "output_config.format: nothing can satisfy it");
+  EXPECT_EQ(said(R"({"type":"nothing"})").find("output_config.format/type: expected"), 0u);
+}
+
 // What is too long is said of the part that is, and a schema that no grammar takes is not tokenised first.
 TEST(Formats, WhatIsTooLongIsNamed) {
   const Talk talk;

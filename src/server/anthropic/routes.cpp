@@ -1,8 +1,11 @@
 #include "server/anthropic/routes.h"
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "core/error.h"
 #include "server/anthropic/errors.h"
 #include "server/anthropic/messages_answer.h"
 #include "server/anthropic/messages_request.h"
@@ -18,14 +21,28 @@ namespace {
 using Signer = std::shared_ptr<const ThinkingSigner>;
 using Work = void (*)(Service&, const Signer&, const HttpRequest&, const std::shared_ptr<HttpReply>&);
 
+// What is wrong with a schema is said of the member that has it here.
+CancelGeneration generate(Service& service, Generation generation, AnswerCallback answer) {
+  try {
+    return service.generate(std::move(generation), std::move(answer));
+  } catch (const Error& error) {
+    constexpr std::string_view kOpenai = "response_format";
+    const std::string_view what = error.what();
+    const size_t colon = what.find(": ");
+    if (!what.starts_with(kOpenai) || colon == std::string_view::npos) throw;
+    const std::string place(what.substr(kOpenai.size(), colon - kOpenai.size()));
+    throw Error("output_config.format" + place, std::string(what.substr(colon + 2)));
+  }
+}
+
 void messages(Service& service, const Signer& signer, const HttpRequest& http,
               const std::shared_ptr<HttpReply>& reply) {
   MessagesRequest request = parse_messages_request(parse_body(http.body), service, *signer);
   request.generation.client = client_of(http);
   AnswerCallback answer = messages_answer(service, *signer, reply, request);
   reply->on_gone(
-      service.generate(std::move(request.generation),
-                       noted(reply, [signer, answer = std::move(answer)](const AnswerPart& part) { answer(part); })));
+      generate(service, std::move(request.generation),
+               noted(reply, [signer, answer = std::move(answer)](const AnswerPart& part) { answer(part); })));
 }
 
 void count(Service& service, const Signer& signer, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
