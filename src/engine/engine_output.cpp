@@ -19,7 +19,7 @@ SamplingSequence EngineCore::sampling_of(Sequence& s) const {
 namespace {
 
 const char* fault_text(SamplingFault fault) {
-  return fault == SamplingFault::kNothingAllowed ? "no token is allowed here"
+  return fault == SamplingFault::kNothingAllowed ? "no token is allowed here, or finding one took too long"
                                                  : "the model's output is not a finite number";
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 // Taking back more than a draft is the sign of another sample, which gets a matcher of its own.
 constexpr size_t kMaxTakenBack = 8;
+constexpr double kShare = 0.08;   // of the longest time of one mask, that each of many may take: 20 ms
 constexpr size_t kMaxPaths = 16;  // RequestLimits::max_n
 
 void set_bit(std::span<uint32_t> bits, int32_t token) {
@@ -28,27 +29,40 @@ class MaskByPrefix {
 
   bool operator()(std::span<const int32_t> generated, std::span<uint32_t> bits) {
     const std::lock_guard lock(mutex_);
-    // Nothing allowed ends the request with an error: it took more of everybody's time than it may.
+    // Nothing allowed ends the request with an error: it took more of everybody's time than it may, or failed.
     std::fill(bits.begin(), bits.end(), 0);
     if (too_slow_) return true;
+    try {
+      return make(generated, bits);
+    } catch (const std::exception&) {
+      std::fill(bits.begin(), bits.end(), 0);
+      too_slow_ = true;
+      return true;
+    }
+  }
+
+ private:
+  bool make(std::span<const int32_t> generated, std::span<uint32_t> bits) {
     if (reasoning_) {
       const auto end = std::find(generated.begin(), generated.end(), grammar_->think_end());
       if (end == generated.end()) return in_reasoning(bits);
       generated = generated.subspan(static_cast<size_t>(end - generated.begin()) + 1);
     }
+    const double before = thread_seconds();
     Path& path = follow(generated);
     if (path.tokens.size() < generated.size()) {
       // Never chosen under this mask: a draft's token that was not checked. What follows it is not used.
       set_bit(bits, grammar_->eos());
       return true;
     }
-    const double before = thread_seconds();
     path.matcher.allowed(bits);
-    too_slow_ = thread_seconds() - before > grammar_->max_mask_seconds();
+    // Others wait for a slow mask: a few of them may be, all may not.
+    const double most = grammar_->max_mask_seconds();
+    left_ = std::min(most, left_ + most * kShare) - (thread_seconds() - before);
+    too_slow_ = left_ < 0;
     return true;
   }
 
- private:
   struct Path {
     Matcher matcher;
     std::vector<int32_t> tokens;  // accepted
@@ -100,6 +114,7 @@ class MaskByPrefix {
 
   std::shared_ptr<const CompiledGrammar> grammar_;
   bool reasoning_, too_slow_ = false;
+  double left_ = grammar_->max_mask_seconds();
   std::mutex mutex_;
   std::list<Path> paths_;
 };

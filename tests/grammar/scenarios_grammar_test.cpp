@@ -187,6 +187,27 @@ struct ScenariosGrammarModel : ::testing::Test {
   }
 };
 
+// Others wait for masks, so many slow ones end the request that needs them: nothing is allowed any more.
+TEST_F(ScenariosGrammarModel, SlowMasksAreFew) {
+  const GrammarMask mask = make_mask(compiler.compile(pattern_spec("(\\w+\\s?){100}$")), false);
+  const int32_t letter = loaded.tokenizer->encode("a").at(0);
+  std::vector<int32_t> generated;
+  std::vector<uint32_t> bits(static_cast<size_t>((loaded.model.config().vocab_size + 31) / 32));
+  double longest = 0, all = 0;
+  bool ended = false;
+  for (; generated.size() < 400 && !ended; generated.push_back(letter)) {
+    std::fill(bits.begin(), bits.end(), 0);
+    const std::clock_t before = std::clock();
+    EXPECT_TRUE(mask(generated, bits));
+    const double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+    longest = std::max(longest, seconds);
+    all += seconds;
+    ended = std::all_of(bits.begin(), bits.end(), [](uint32_t word) { return word == 0; });
+  }
+  EXPECT_TRUE(ended) << longest;
+  EXPECT_LT(all, 0.3 + 0.025 * static_cast<double>(generated.size()) + longest);
+}
+
 // Greedy output with drafts is greedy output without, under a grammar too: a rejected draft leaves nothing behind.
 TEST_F(ScenariosGrammarModel, DraftsChangeNothing) {
   const std::string schema = R"({"type":"object","properties":{"name":{"type":"string","maxLength":30},
