@@ -247,6 +247,7 @@ void serve(Arguments a) {
     in.engine = service.metrics();
     in.service = service.counters();
     in.http = front.server().counters();
+    for (size_t i = 0; i < in.early_errors.size(); ++i) in.early_errors[i] = front.errors().of[i];
     in.model_name = service.options().model_name;
     in.version = kVersion;
     in.start_time = process_start_time();
@@ -260,7 +261,6 @@ void serve(Arguments a) {
   router.add(by_worker(service, std::move(metrics)));
   service.start();
   front.serve(&router);
-    for (size_t i = 0; i < in.early_errors.size(); ++i) in.early_errors[i] = front.errors().of[i];
   log->say(ServerLog::Level::kInfo,
            "serving " + a.service.model_name + " on " + a.device + ": " + std::to_string(options.slots) +
                " sequences at once, " + std::to_string(options.max_length) + " tokens each at most, " +

@@ -52,19 +52,15 @@ const Tokenizer& usable(const Tokenizer* tokenizer, const ModelConfig& config) {
       throw Error("serve", std::string("tokenizer.json lacks the chat format's token ") + name);
     }
   }
-  return *tokenizer;
-}
-
-ServiceOptions checked(ServiceOptions o) {
   if (config.has_vision && tokenizer->marker(marker::kImage) != config.image_token_id) {
     throw Error("serve", std::string("the model sees images, whose place in a prompt is token ") +
                              std::to_string(config.image_token_id) + ": expected it in tokenizer.json as " +
                              marker::kImage + ", found " +
                              (tokenizer->marker(marker::kImage) ? "another token of that name" : "none of that name"));
   }
-  const auto refuse = [](const char* what) { throw Error("serve", what); };
-  if (o.model_name.empty()) refuse("model name: expected one, found none");
-  if (o.effort < 1 || o.effort > 100) refuse("effort: expected 1 to 100");
+  return *tokenizer;
+}
+
 // The part of a request that most of a conversation's bytes are of.
 const char* longest_part(const std::vector<ChatMessage>& messages) {
   size_t schema = 0, tools = 0, text = 0;
@@ -78,6 +74,10 @@ const char* longest_part(const std::vector<ChatMessage>& messages) {
   return text >= std::max(schema, tools) ? "messages" : tools >= schema ? "tools" : "response_format";
 }
 
+ServiceOptions checked(ServiceOptions o) {
+  const auto refuse = [](const char* what) { throw Error("serve", what); };
+  if (o.model_name.empty()) refuse("model name: expected one, found none");
+  if (o.effort < 1 || o.effort > 100) refuse("effort: expected 1 to 100");
   if (o.workers < 1 || o.workers > 256) refuse("workers: expected 1 to 256");
   if (o.max_jobs < 1) refuse("jobs that wait: expected 1 or more");
   if (!(o.timeout >= 0 && o.timeout <= RequestLimits{}.max_deadline)) refuse("timeout: expected 0 (none) to a day");
@@ -174,6 +174,8 @@ EncodedChat Service::encode(const std::vector<ChatMessage>& messages, bool think
 // What the engine is asked for; `settings` gets what the answer needs to know.
 Request Service::make_request(Generation& g, AnswerSettings& settings) {
   Request r;
+  // First: what is too large for a grammar is not tokenised.
+  const auto grammar = constrains(g.grammar) ? grammar_->compile(g.grammar) : nullptr;
   settings.chat = !g.messages.empty();
   settings.n = g.n;
   settings.logprobs = g.logprobs.has_value();
@@ -185,8 +187,6 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
   } else {
     r.prompt = std::move(g.prompt);
   }
-  // First: what is too large for a grammar is not tokenised.
-  const auto grammar = constrains(g.grammar) ? grammar_->compile(g.grammar) : nullptr;
   const int64_t room = engine_->options().max_length - static_cast<int64_t>(r.prompt.size());
   const int64_t wanted = g.max_tokens ? *g.max_tokens : std::min<int64_t>(room, options_.max_tokens);
   const int64_t max_tokens = g.max_tokens || options_.max_tokens > 0 ? wanted : room;
