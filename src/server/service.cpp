@@ -116,7 +116,7 @@ struct Service::Clients {
   }
 };
 
-Service::Service(Context& context, const Model& model, const Tokenizer* tokenizer, EngineOptions engine,
+Service::Service(Context& context, const Model& model, const Tokenizer* tokenizer, const EngineOptions& engine,
                  ServiceOptions options)
     : options_(checked(std::move(options))),
       model_(model),

@@ -92,7 +92,7 @@ class Service {
   // Context and model outlive the service, as the tokenizer does. Throws mdi::Error for options out of range, for a
   // model without a tokenizer (null) or whose tokenizer lacks markers of the chat format, and what Engine throws.
   // Starts its threads; the engine's only with start().
-  Service(Context& context, const Model& model, const Tokenizer* tokenizer, EngineOptions engine,
+  Service(Context& context, const Model& model, const Tokenizer* tokenizer, const EngineOptions& engine,
           ServiceOptions options);
   // Ends what still runs with Finish::kCancelled.
   ~Service();
@@ -101,8 +101,8 @@ class Service {
 
   void start() { engine_->start(); }
 
-  // On a worker. Renders, tokenises, compiles the grammar, and submits. Throws ApiError: too long, the queue is full,
-  // not possible; then `answer` is never called.
+  // On a worker. Renders, tokenises, compiles the grammar, and queues (turns.h). Throws ApiError: too long, the queue
+  // is full, not possible; then `answer` is never called.
   CancelGeneration generate(Generation generation, AnswerCallback answer);
 
   // The prompt of a conversation as it would be run. Throws ApiError.
@@ -160,7 +160,7 @@ class Service {
   std::unique_ptr<Clients> clients_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> errors_[10] = {};
-  // In the order in which they may end: workers first, then the engine, then its events.
+  // In the order in which they may end: workers first, then what waits, then the engine, then its events.
   std::unique_ptr<EventThread> events_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Turns> turns_;
