@@ -100,14 +100,36 @@ struct Planner {
     }
   }
 
-  // Tokens of a prefill that join the step; 0: none.
-  int32_t chunk(const SequenceView& s, bool first) const {
+  // Tokens that prefills behind this one could run in this step.
+  int64_t wanted_behind(size_t index, int64_t promised) const {
+    int64_t wanted = 0;
+    int32_t taken = running + (sequences[index].running ? 0 : 1);
+    for (size_t i = index + 1; i < sequences.size(); ++i) {
+      const SequenceView& s = sequences[i];
+      if (decodes(s) || preempted(static_cast<int32_t>(i))) continue;
+      if (!s.running) {
+        promised += need(s, s.known - s.committed);
+        if (!plan.preempted.empty() || ++taken > limits.slots || promised + 1 > free) break;
+      }
+      wanted += s.left;
+    }
+    return wanted;
+  }
+
+  // Tokens of a prefill that join the step; 0: none. `behind`: those that others could run.
+  int32_t chunk(const SequenceView& s, bool first, int64_t behind) const {
     const int32_t room = std::min(limits.max_rows - rows, s.left);
     if (room <= 0 || samples >= limits.max_samples) return 0;
     int32_t budget = room;
     if (limits.tpot_target > 0 && plan.load.samples > 0) {
       budget = rows_within(cost, plan.load, s.committed, room, limits.tpot_target);
       if (first) budget = std::max(budget, std::min({limits.min_prefill, room}));
+    }
+    if (first && behind > 0) {
+      // A short prompt does not wait for all of a long one before it.
+      const int32_t all = budget < room ? budget : limits.max_rows - rows;
+      const int32_t most = std::max(limits.min_prefill, all - static_cast<int32_t>(std::min<int64_t>(all / 2, behind)));
+      budget = std::min(budget, most);
     }
     const int64_t held = (s.blocks + free - (s.copies_tail ? 1 : 0)) * int64_t{kBlockTokens} - s.committed;
     const auto fits = static_cast<int32_t>(std::clamp<int64_t>(held, 0, room));
@@ -134,7 +156,8 @@ struct Planner {
         if (!plan.preempted.empty() || running >= limits.slots) return;
         if (running > 0 && whole + 1 > free - promised) return;
       }
-      const int32_t tokens = chunk(s, first);
+      const int64_t own = s.running ? 0 : whole;
+      const int32_t tokens = chunk(s, first, first ? wanted_behind(i, promised + own) : 0);
       if (tokens == 0) {
         if (s.running) continue;
         return;

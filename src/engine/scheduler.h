@@ -2,7 +2,8 @@
 // plan. It knows nothing of models, blocks' ids or requests, so it can be tested and timed alone.
 //
 // Order of service: decoding sequences first, all of them; then prefill, oldest first, as much as the decode latency
-// target leaves (a little always, so that nobody starves); then waiting sequences while there are slots and blocks.
+// target leaves (a little always, so that nobody starves); then waiting sequences while there are slots and blocks. The
+// oldest prefill leaves up to half of that to those behind it.
 // When decoding sequences need more blocks than there are, the youngest running sequences are preempted: they give up
 // slot and blocks and wait, to be recomputed from their tokens.
 #pragma once

@@ -77,6 +77,23 @@ TEST(Scheduler, PrefillTakesWhatTheDecodeLatencyTargetLeaves) {
   EXPECT_EQ(plan({waiting(400)}, limits, cost).parts, (Parts{{0, 400, 0}}));
 }
 
+TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
+  PlanLimits limits = roomy();
+  limits.max_rows = 200;
+  EXPECT_EQ(plan({waiting(1000), waiting(20)}, limits).parts, (Parts{{0, 180, 0}, {1, 20, 0}}));
+  EXPECT_EQ(plan({running(128, 2000), waiting(500)}, limits).parts, (Parts{{0, 100, 0}, {1, 100, 0}}));
+  EXPECT_EQ(plan({running(128, 2000), running(40, 41), waiting(9)}, limits).parts,
+            (Parts{{1, 1, 0}, {0, 190, 0}, {2, 9, 0}}));
+  // Who cannot start gets nothing.
+  limits.slots = 1;
+  EXPECT_EQ(plan({running(128, 2000), waiting(20)}, limits).parts, (Parts{{0, 200, 0}}));
+  EXPECT_EQ(plan({waiting(2000), waiting(20)}, limits).parts, (Parts{{0, 200, 0}}));
+  limits = roomy();
+  limits.tpot_target = 0.060;
+  EXPECT_EQ(plan({running(40, 41), waiting(400), waiting(9)}, limits, a_millisecond_a_row()).parts,
+            (Parts{{0, 1, 0}, {1, 50, 0}, {2, 9, 0}}));
+}
+
 TEST(Scheduler, PrefillIsNeverStarvedByATargetThatCannotBeMet) {
   PlanLimits limits = roomy();
   limits.tpot_target = 1e-6;
