@@ -136,7 +136,8 @@ class HttpServer {
   uint16_t port() const;        // after listen(); 0 for a socket file
   std::string address() const;  // "http://127.0.0.1:8000" or "unix:PATH"
 
-  // No new connections or requests; waits until open answers have ended, at most so long, then cuts the rest and stops.
+  // Requests with a body are refused with 503, others answered, and their connections closed; waits until the answers
+  // that were open before have ended, at most so long, then cuts the rest and stops.
   // Returns how many answers were cut. From any thread but the I/O thread; stop() from another thread ends the wait.
   int64_t drain(double seconds);
   void stop();  // at once
