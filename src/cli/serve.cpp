@@ -214,6 +214,7 @@ void serve(Arguments a) {
     for (const std::string& origin : a.origins) check_origin(origin);
   });
   a.engine.tpot_target = a.tpot_target_ms * 1e-3;
+  a.engine.snapshot_min_tokens = 1;  // a conversation that comes back finds its whole last turn, however short
   a.engine.draft = a.plan.draft = !a.no_draft;
   a.service.thinking = !a.no_thinking;
   a.service.created = static_cast<int64_t>(std::time(nullptr));

@@ -10,9 +10,9 @@
 namespace mdi {
 
 // messages: a list; tools: that of the request, or null. The role developer is the role system. The last message is one
-// to answer: of a user, tool or system, or an assistant's with "prefix": true, which is then continued. A tool's message
-// answers a call of an earlier message. Throws ApiError with the path of the member at fault, also for one that is not
-// known.
+// to answer: of a user, tool or system, or an assistant's with "prefix": true, which is then continued. A tool's
+// message answers a call of an earlier message. Throws ApiError with the path of the member at fault, also for one that
+// is not known.
 std::vector<ChatMessage> read_messages(OrderedJson messages, const OrderedJson& tools);
 
 }  // namespace mdi

@@ -1,5 +1,5 @@
-// GET /v1/models and /v1/models/{id}: the one model of this server. With an anthropic-version header, as Anthropic's API
-// has them.
+// GET /v1/models and /v1/models/{id}: the one model of this server. With an anthropic-version header, as Anthropic's
+// API has them.
 #pragma once
 
 #include "http/server.h"
