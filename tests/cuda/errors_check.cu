@@ -51,7 +51,8 @@ int run(int argc, char** argv) {
     expect_parts(h, "memory that is not there", message_of([&] { context.ops->allocate(context, int64_t{1} << 50); }),
                  {"device memory: cannot allocate 1125899906842624 bytes", "are free"});
     expect_parts(h, "a tensor map that is refused", message_of([&] {
-                   cuda::tensor_map(reinterpret_cast<const void*>(8), 2, 8, 8, 16, 8, 8, cuda::BoxSwizzle::kNone);
+                   CUtensorMap map;
+                   cuda::tensor_map(map, reinterpret_cast<const void*>(8), 2, 8, 8, 16, 8, 8, cuda::BoxSwizzle::kNone);
                  }),
                  {"cuda tensor map: the driver refused [8, 8] of 2-byte elements", "boxes [8, 8]"});
   }
