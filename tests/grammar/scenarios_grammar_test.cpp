@@ -14,14 +14,6 @@
 namespace mdi {
 namespace {
 
-GrammarSpec schema_spec(const std::string& schema, bool strict = true) {
-  GrammarSpec spec;
-  spec.kind = GrammarSpec::Kind::kJsonSchema;
-  spec.schema = schema;
-  spec.strict = strict;
-  return spec;
-}
-
 GrammarSpec pattern_spec(const std::string& pattern) {
   GrammarSpec spec;
   spec.kind = GrammarSpec::Kind::kRegex;

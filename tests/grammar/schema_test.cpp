@@ -8,14 +8,6 @@
 namespace mdi {
 namespace {
 
-GrammarSpec schema_spec(const std::string& schema, bool strict = true) {
-  GrammarSpec spec;
-  spec.kind = GrammarSpec::Kind::kJsonSchema;
-  spec.schema = schema;
-  spec.strict = strict;
-  return spec;
-}
-
 struct SchemaCase {
   const char* schema;
   std::vector<const char*> allowed, forbidden;  // JSON texts

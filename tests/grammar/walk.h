@@ -29,6 +29,14 @@ inline GrammarCompiler& full_compiler() {
   return compiler;
 }
 
+inline GrammarSpec schema_spec(const std::string& schema, bool strict = true) {
+  GrammarSpec spec;
+  spec.kind = GrammarSpec::Kind::kJsonSchema;
+  spec.schema = schema;
+  spec.strict = strict;
+  return spec;
+}
+
 inline bool bit(const std::vector<uint32_t>& bits, int64_t token) {
   return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0;
 }
