@@ -188,13 +188,7 @@ class StreamedChat {
   }
 
   void fail(const AnswerPart& part) {
-    const ApiError error = answer_error(part);
-    if (begun_) {
-      if (reply_->write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n")) service_.count(error);
-      reply_->end();
-    } else {
-      service_.refuse(*reply_, error, openai_error);
-    }
+    send_failure(service_, *reply_, part, begun_);
     reply_.reset();
   }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "server/openai/errors.h"
 #include "server/wire.h"
 
 namespace mdi {
@@ -99,13 +98,7 @@ void CompletionAnswer::finish() {
 }
 
 void CompletionAnswer::fail(const AnswerPart& part) {
-  const ApiError error = answer_error(part);
-  if (begun_) {
-    if (reply_->write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n")) service_.count(error);
-    reply_->end();
-  } else {
-    service_.refuse(*reply_, error, openai_error);
-  }
+  send_failure(service_, *reply_, part, begun_);
   reply_.reset();
 }
 

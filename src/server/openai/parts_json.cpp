@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/openai/errors.h"
+#include "server/service.h"
 #include "text/unicode.h"
 
 namespace mdi {
@@ -49,6 +51,16 @@ ApiError answer_error(const AnswerPart& part) {
     return {ApiErrorKind::kUnavailable, "The request was cancelled: the server is shutting down.", {}, "cancelled"};
   }
   return {ApiErrorKind::kInternal, "Generation failed: " + part.error, {}, "generation_failed"};
+}
+
+void send_failure(Service& service, HttpReply& reply, const AnswerPart& part, bool begun) {
+  const ApiError error = answer_error(part);
+  if (begun) {
+    if (reply.write("data: " + openai_error_json(error) + "\n\ndata: [DONE]\n\n")) service.count(error);
+    reply.end();
+  } else {
+    service.refuse(reply, error, openai_error);
+  }
 }
 
 std::string token_text(const Tokenizer& tokenizer, int32_t id) {

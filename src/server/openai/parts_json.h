@@ -11,6 +11,9 @@
 
 namespace mdi {
 
+class HttpReply;
+class Service;
+
 // The members that every chunk and answer of one request begins with.
 struct AnswerHead {
   std::string id;
@@ -30,6 +33,9 @@ const char* finish_json(Finish finish);
 // Why an answer that ended so is none; only for kCancelled, kDeadline and kError.
 ApiError answer_error(const AnswerPart& part);
 bool is_failure(Finish finish);
+// Ends the reply with answer_error(part), which is counted: as an event and [DONE] in a stream that has begun, else as
+// the whole answer.
+void send_failure(Service& service, HttpReply& reply, const AnswerPart& part, bool begun);
 
 // What a token looks like by itself: its bytes as text, with U+FFFD for parts of characters.
 std::string token_text(const Tokenizer& tokenizer, int32_t id);
