@@ -128,8 +128,8 @@ def test_the_conversation_that_comes_back_is_found_in_the_cache(client):
         messages += [{"role": "assistant", "content": first.choices[0].message.content},
                      {"role": "user", "content": "Where is it kept? " * 12}]
         second = ask(client, messages, max_tokens=48)
-        # All of the last turn but its last token, which was never run.
-        assert second.usage.prompt_tokens_details.cached_tokens == first.usage.total_tokens - 1
+        # All of the last turn; its last token only if it was an accepted draft, for no other last token is ever run.
+        assert first.usage.total_tokens - second.usage.prompt_tokens_details.cached_tokens in (0, 1)
         messages += [{"role": "assistant", "content": second.choices[0].message.content},
                      {"role": "user", "content": "And then? " * 20}]
 
