@@ -132,7 +132,7 @@ GenerateResult ChatSession::answer(const std::function<void(const ChatEvent&)>& 
   if (interrupted) result.finish = FinishReason::kCancelled;
   parser.finish(result.finish == FinishReason::kStop ? ReplyEnd::kStop : ReplyEnd::kCut, events);
   hand_out();
-  memory_.remember(parser.reply());
+  memory_.remember(encoded.place, parser.reply());
   messages_.push_back(assistant_message(parser.reply()));
   return result;
 }

@@ -136,7 +136,7 @@ void Answer::end(Sample& sample, const Event& event, AnswerPart& part) {
       part.error = event.error;
       return;
   }
-  if (settings_.chat && memory_ != nullptr) memory_->remember(reply);
+  if (settings_.chat && memory_ != nullptr) memory_->remember(settings_.place, reply);
 }
 
 }  // namespace mdi

@@ -59,6 +59,7 @@ struct AnswerPart {
 struct AnswerSettings {
   bool chat = true;        // parse tokens; else take the engine's text
   bool reasoning = false;  // the prompt ended with <think>
+  TurnPlace place = kFirstPlace;
   int32_t n = 1;
   std::vector<std::string> stop;  // of a conversation; the engine has those of a plain prompt
   bool logprobs = false;

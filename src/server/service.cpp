@@ -182,6 +182,7 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
   if (settings.chat) {
     EncodedChat encoded = encode(g.messages, g.thinking, g.effort);
     settings.reasoning = encoded.reasoning;
+    settings.place = encoded.place;
     settings.stop = g.stop;
     place_images(model_.config(), std::move(encoded), g.images, r);
   } else {

@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/printable.h"
-#include "text/chat_replay.h"
 
 namespace mdi {
 namespace {
@@ -147,7 +146,10 @@ class Renderer {
       out_.text("Reasoning Effort: " + std::to_string(options_.effort) +
                 " (range 1-100, the higher the value, the more thorough the reasoning)\n\n");
     }
-    for (size_t i = 0; i < messages_.size(); ++i) message(i);
+    for (size_t i = 0; i < messages_.size(); ++i) {
+      message(i);
+      if (options_.memory != nullptr) prompt_.place = place_behind(prompt_.place, messages_[i]);
+    }
     prompt_.pieces = out_.take();
     const PromptPiece& last = prompt_.pieces.back();
     prompt_.reasoning = last.kind == PromptPiece::Kind::kControl && last.text == marker::kThink;
@@ -248,8 +250,8 @@ class Renderer {
     const bool reasoning = keeps_reasoning(i);
     std::shared_ptr<const GeneratedTurn> same, answer;
     if (options_.memory != nullptr) {
-      if (reasoning) same = options_.memory->find(m, true);
-      answer = same != nullptr ? same : options_.memory->find(m, false);
+      if (reasoning) same = options_.memory->find(prompt_.place, m, true);
+      answer = same != nullptr ? same : options_.memory->find(prompt_.place, m, false);
     }
     if (reasoning) {
       if (same != nullptr) {
@@ -323,6 +325,7 @@ EncodedChat encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage>
   ChatPrompt prompt = render_chat(messages, options);
   EncodedChat encoded;
   encoded.reasoning = prompt.reasoning;
+  encoded.place = prompt.place;
   for (PromptPiece& piece : prompt.pieces) {
     if (piece.kind == PromptPiece::Kind::kText) piece.ids = tokenizer.encode(piece.text, Markers::kText);
     if (piece.kind == PromptPiece::Kind::kControl) {

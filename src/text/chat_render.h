@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "text/chat_message.h"
+#include "text/chat_replay.h"
 #include "text/tokenizer.h"
 
 namespace mdi {
-
-class ReplayMemory;
 
 struct ChatOptions {
   bool thinking = true;
@@ -35,6 +34,7 @@ struct ChatPrompt {
   std::vector<PromptPiece> pieces;  // two text pieces never follow one another
   std::vector<std::string> images;  // the records of the images in order: one for each "<｜deepseek_image｜>" piece
   bool reasoning = false;           // what is generated next starts inside <think>
+  TurnPlace place = kFirstPlace;    // of what is generated next, where ChatOptions::memory is given
 };
 
 // Throws mdi::Error for tool calls whose arguments are no JSON object and for options out of range.
@@ -48,6 +48,7 @@ struct EncodedChat {
   std::vector<int32_t> ids;
   std::vector<Image> images;
   bool reasoning = false;
+  TurnPlace place = kFirstPlace;  // ChatPrompt::place
 };
 
 // Throws mdi::Error as render_chat does, for text that is not UTF-8, and for a control token that the tokenizer lacks.

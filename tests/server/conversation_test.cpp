@@ -139,6 +139,76 @@ TEST(Conversation, PlainTurnsWithReasoning) { expect_whole_hits(plain_turn, true
 TEST(Conversation, StreamedTurnsHitTheWholeTurnBefore) { expect_whole_hits(run_streamed, false); }
 TEST(Conversation, StreamedTurnsWithReasoning) { expect_whole_hits(run_streamed, true); }
 
+// One short answer after the other, the next question behind it, each hit as long as prompt and answer before it.
+class ShortAnswers {
+ public:
+  explicit ShortAnswers(const Talk& talk) : talk_(talk) {
+    body_["messages"] = OrderedJson::array();
+    body_["temperature"] = 0;
+  }
+
+  // Returns the number of tokens that the answer was made of.
+  int ask(const std::string& question, const std::string& answer, const OrderedJson& also) {
+    OrderedJson body = body_;
+    body["choice"] = {answer};
+    body.update(also);
+    body_["messages"].push_back({{"role", "user"}, {"content", question}});
+    body["messages"] = body_["messages"];
+    const Turn turn = plain_turn(talk_, body);
+    EXPECT_EQ(turn.cached, expected_) << body.dump();
+    expected_ = turn.prompt + turn.answer - 1;
+    body_["messages"].push_back(turn.message);
+    EXPECT_EQ(turn.message["content"], answer.substr(0, turn.message["content"].get<std::string>().size()));
+    return turn.answer;
+  }
+
+ private:
+  const Talk& talk_;
+  OrderedJson body_;
+  int expected_ = 0;
+};
+
+EngineOptions keeping_all() {
+  EngineOptions engine = Talk::engine_options();
+  engine.snapshot_min_tokens = 1;
+  return engine;
+}
+
+// The same words at different places of several conversations, made of different tokens.
+TEST(Conversation, EqualAnswersOfDifferentTokens) {
+  const Talk talk(keeping_all());
+  const OrderedJson any = OrderedJson::object();
+  OrderedJson split;  // without the tokens that the answer is usually made of
+  for (const int32_t id : talk.service->tokenizer().encode("Yes, it is.", Markers::kText)) {
+    if (talk.service->tokenizer().bytes(id).size() > 1) split["logit_bias"][std::to_string(id)] = -100;
+  }
+  ShortAnswers one(talk), two(talk);
+  const int usual = one.ask("Is this the first conversation, the one about ships?", "Yes, it is.", any);
+  EXPECT_GT(one.ask("And is it a fair day?", "Yes, it is.", split), usual);
+  two.ask("Then this must be the second conversation, about harbours.", "Yes, it is.", split);
+  one.ask("Is it still?", "Yes, it is.", any);
+  two.ask("Is it warm?", "Yes, it is.", any);
+  one.ask("And now?", "No.", any);
+  two.ask("And now?", "Yes, it is.", split);
+  one.ask("Good.", "Yes, it is.", split);
+  two.ask("Good.", "Yes, it is.", any);
+  talk.expect_nothing_held();
+}
+
+// Cut off within what may be the beginning of a call, or of a character, the client gets less than was generated.
+TEST(Conversation, AnswersThatAreCutAnywhere) {
+  const Talk talk(keeping_all());
+  const std::string answer = "A line.\n\n<b>\n\n⛵ and 船";
+  for (int length = 1; length < 16; ++length) {
+    ShortAnswers talk_of(talk);
+    const OrderedJson cut = {{"max_tokens", length}};
+    talk_of.ask("What is it, number " + std::to_string(length) + "?", answer, cut);
+    talk_of.ask("Go on.", answer, cut);
+    talk_of.ask("Go on.", answer, cut);
+  }
+  talk.expect_nothing_held();
+}
+
 // Equal conversations of different tenants share nothing.
 TEST(Conversation, SaltsSeparate) {
   const Talk talk;

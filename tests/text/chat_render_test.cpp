@@ -272,7 +272,7 @@ TEST(ChatRender, WhatWasGeneratedComesBackAsTheSameTokens) {
       for (const int32_t id : generated) parser.push(id, events);
       if (!parser.done()) parser.finish(ReplyEnd::kCut, events);
       const bool plain = canonical && a < 3;  // here text alone is enough
-      if (!plain) memory.remember(parser.reply());
+      if (!plain) memory.remember(before.place, parser.reply());
 
       auto talk = question;
       talk.push_back(sent_back(parser.reply()));
@@ -301,20 +301,71 @@ TEST(ReplayMemory, IsBoundedAndForgetsTheOldest) {
     return r;
   };
   for (int i = 0; i < 100; ++i) {
-    memory.remember(reply(i));
+    memory.remember(kFirstPlace, reply(i));
     EXPECT_LE(memory.bytes(), 4000u);
-    EXPECT_NE(memory.find(sent_back(reply(i)), true), nullptr);
-    EXPECT_NE(memory.find(sent_back(reply(std::max(0, i - 2))), false), nullptr);
+    EXPECT_NE(memory.find(kFirstPlace, sent_back(reply(i)), true), nullptr);
+    EXPECT_NE(memory.find(kFirstPlace, sent_back(reply(std::max(0, i - 2))), false), nullptr);
   }
-  EXPECT_EQ(memory.find(sent_back(reply(1)), false), nullptr);
+  EXPECT_EQ(memory.find(kFirstPlace, sent_back(reply(1)), false), nullptr);
   auto other = sent_back(reply(99));
   other.reasoning = "another thought";
-  EXPECT_EQ(memory.find(other, true), nullptr);
-  EXPECT_EQ(memory.find(other, false)->rest, std::vector<int32_t>{99});
+  EXPECT_EQ(memory.find(kFirstPlace, other, true), nullptr);
+  EXPECT_EQ(memory.find(kFirstPlace, other, false)->rest, std::vector<int32_t>{99});
   ChatReply huge = reply(1);
   huge.content.assign(5000, 'x');
-  memory.remember(huge);
-  EXPECT_EQ(memory.find(sent_back(huge), true), nullptr);
+  memory.remember(kFirstPlace, huge);
+  EXPECT_EQ(memory.find(kFirstPlace, sent_back(huge), true), nullptr);
+}
+
+// "Yes." is given often, and not always by the same tokens.
+TEST(ReplayMemory, TellsEqualAnswersApartByTheirPlace) {
+  ReplayMemory memory;
+  const auto yes = [](int32_t id, std::string reasoning = "") {
+    ChatReply r;
+    r.content = "Yes.";
+    r.reasoning = std::move(reasoning);
+    r.rest_ids = {id};
+    return r;
+  };
+  const auto found = [&memory](TurnPlace place, const ChatMessage& message, bool match_reasoning = false) {
+    const auto turn = memory.find(place, message, match_reasoning);
+    return turn == nullptr ? -1 : turn->rest.at(0);
+  };
+  const ChatMessage asked = text_message(Role::kUser, "Is it?"), answered = text_message(Role::kAssistant, "Yes.");
+  const TurnPlace first = place_behind(kFirstPlace, asked);
+  const TurnPlace second = place_behind(place_behind(first, answered), asked);
+  const TurnPlace other = place_behind(kFirstPlace, text_message(Role::kUser, "Was it?"));
+  ASSERT_NE(first, second);
+  ASSERT_NE(first, other);
+  memory.remember(first, yes(1));
+  memory.remember(second, yes(2));
+  EXPECT_EQ(found(first, answered), 1);
+  EXPECT_EQ(found(second, answered), 2);
+  EXPECT_EQ(found(other, answered), 2);  // a history that was shortened: the last of equal text
+
+  // What clients may change does not change the place; what the model saw does.
+  ChatMessage thought = answered;
+  thought.reasoning = "hm";
+  EXPECT_EQ(place_behind(first, thought), place_behind(first, answered));
+  ChatMessage system = text_message(Role::kSystem, "Is it?");
+  EXPECT_NE(place_behind(kFirstPlace, system), first);
+  const TurnPlace without = place_behind(kFirstPlace, system);
+  system.tools = {"{}"};
+  EXPECT_NE(place_behind(kFirstPlace, system), without);
+
+  // Two answers at one place: the reasoning tells them apart, and without it the later one is found.
+  memory.remember(second, yes(3, "hm"));
+  EXPECT_EQ(found(second, thought, true), 3);
+  EXPECT_EQ(found(second, answered, true), 2);
+  EXPECT_EQ(found(second, answered), 3);
+
+  // A clipped answer is known by its place, not by its text alone.
+  ChatReply clipped = yes(4);
+  clipped.content = "Yes";
+  clipped.clipped = true;
+  memory.remember(first, clipped);
+  EXPECT_EQ(found(first, text_message(Role::kAssistant, "Yes")), 4);
+  EXPECT_EQ(found(other, text_message(Role::kAssistant, "Yes")), -1);
 }
 
 }  // namespace
