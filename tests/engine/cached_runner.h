@@ -1,6 +1,7 @@
 // Sequences on the tiny checkpoint whose blocks, slots and snapshots the cache room hands out, step by step by hand.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -107,7 +108,8 @@ class CachedRunner {
       sequence.replay_from = parts[i].replay_from;
       sequences.push_back(sequence);
     }
-    const Step step = make_step(runner.model, runner.state, sequences);
+    if (before_step) before_step();
+    const Step step = make_step(runner.model, runner.state, sequences, form);
     forward(*runner.context, runner.model, runner.state, step, runner.buffers);
     commit(*runner.context, runner.model, runner.state, step, runner.buffers, accepted);
     std::vector<std::vector<float>> out;
@@ -185,6 +187,8 @@ class CachedRunner {
   Runner runner;
   Cache cache;
   SnapshotBuffers snapshots;
+  ReplayForm form = ReplayForm::kAfterLastSource;
+  std::function<void()> before_step = {};
   int64_t branch = 0;  // of the last admission
   int64_t copied = 0;  // blocks
 };
