@@ -92,7 +92,7 @@ for work in check sanitize; do
   for area in "${areas[@]}"; do
     [[ $work == check || " ${MDI_REPORT_SANITIZER-${areas[*]}} " == *" $area "* ]] || continue
     # The engine's checks compare the card's free memory with a plan: nothing else may run then.
-    if [[ $area == engine ]]; then
+    if [[ $work == check && $area == engine ]]; then
       while (($(others | wc -l) > 0)); do sleep 0.2; done
       run_area "$work" "$area"
       continue
@@ -118,9 +118,9 @@ for area in "${areas[@]}"; do
   ((code == 0)) || failed=1
   sanitizer="not run"
   if [[ -e $scratch/$area.sanitize ]]; then
-    read -r spotless _ <"$scratch/$area.sanitize"
+    read -r spotless sanitized <"$scratch/$area.sanitize"
     ((spotless == 0)) || failed=1
-    sanitizer="$(grep -m1 'ERROR SUMMARY' "$out/$area.sanitizer.log" | sed 's/^=* *//'), exit $spotless"
+    sanitizer="$(grep -m1 'ERROR SUMMARY' "$out/$area.sanitizer.log" | sed 's/^=* *//'), exit $spotless, $sanitized s"
   fi
   echo "| $area | ${checks:--} | ${wrong:--} | $code | $seconds | $sanitizer |" >>"$report"
 done
@@ -209,7 +209,7 @@ fi
   echo "|---|---|---|--:|--:|--:|--:|--:|"
 } >>"$report"
 for area in "${areas[@]}"; do
-  case $area in model | engine | errors) continue ;; esac  # nothing of theirs is timed
+  case $area in model | engine | replay | errors) continue ;; esac  # nothing of theirs is timed
   if ((SECONDS > ${MDI_REPORT_SECONDS:-3600})); then
     echo "| $area | not timed: the report's time was up |" >>"$report"
     continue

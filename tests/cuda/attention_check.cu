@@ -139,6 +139,7 @@ void check_invariance(Harness& h, const std::vector<TestSequence>& sequences, co
   const auto whole = c.o.device.download();
   const int64_t width = int64_t{s.heads} * s.head_dim;
   for (const int32_t rows : {1, 7}) {
+    if (h.small() && rows == 1) continue;
     c.o.device.poison();
     for (int32_t t = 0; t < c.step.host.rows; t += rows) {
       StepView view = c.step.device;
@@ -219,15 +220,15 @@ void run(Harness& h) {
   const std::vector<TestSequence> mixed = {{2, 0, 5, 0}, {0, 126, 4, 0}, {3, 1500, 9, 0}, {1, 700, 3, 650}};
   if (h.wants("attention")) {
     check(h, {}, released);
-    check(h, {{0, 0, 1, 0}}, released);
     check(h, mixed, released);
-    check(h, {{1, 0, 2, 0}}, {8, 64, 128, 16, 1});
     check(h, mixed, {8, 64, 128, 16, 1});
     check(h, mixed, {3, 96, 24, 8, 2});
     check(h, mixed, {64, 512, 128, 0, 0});
     check(h, {{0, 300, 5, 0}, {2, 40, 16, 0}, {1, 900, 1, 860}}, {64, 512, 128, 0, 0, true});
     check(h, {{0, 300, 5, 0}, {2, 40, 16, 0}, {1, 900, 1, 860}}, {8, 64, 128, 0, 0, true});
     if (!h.small()) {
+      check(h, {{0, 0, 1, 0}}, released);
+      check(h, {{1, 0, 2, 0}}, {8, 64, 128, 16, 1});
       for (const Rows kind : kAllRows) check(h, mixed, {64, 512, 128, 512, 1}, kind);
       check(h, {{0, 3000, 40, 0}, {1, 0, 300, 0}}, released);
       check(h, mixed, {128, 512, 128, 500, 2});

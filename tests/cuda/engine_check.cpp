@@ -82,11 +82,12 @@ void check_variants(const Subject& s, bool all) {
 
 void check_forks(const Subject& s) {
   for (const float temperature : {0.0f, 1.0f}) {
+    if (s.h.small() && temperature == 0.0f) continue;
     const SamplingParams sampling{.temperature = temperature, .seed = 4};
     const auto roomy = forked_samples(s.h.cuda(), s.model, 8, 0, sampling);
     const bool same = forked_samples(s.h.cuda(), s.model, 2, 0, sampling) == roomy &&
-                      forked_samples(s.h.cuda(), s.model, 6, 6, sampling) == roomy &&
-                      forked_samples(s.h.cuda(), s.model, 1, 6, sampling) == roomy;
+                      (s.h.small() || (forked_samples(s.h.cuda(), s.model, 6, 6, sampling) == roomy &&
+                                       forked_samples(s.h.cuda(), s.model, 1, 6, sampling) == roomy));
     s.h.expect("engine forks", s.name + (temperature == 0.0f ? ", greedy" : ", sampled"), same);
   }
 }
@@ -96,25 +97,28 @@ void check_allocations(const Subject& s) {
   const Ops* before = context.ops;
   context.ops = &counting_ops(*before);
   {
+    const int requests = s.h.small() ? 5 : 20;
     EngineOptions o;
-    o.slots = 6;
+    o.slots = s.h.small() ? 2 : 6;
     o.max_length = testing::kMixedLength;
     o.snapshot_min_tokens = 1;
     o.draft_always = true;
     o.preempt_every = 9;
     Engine engine(context, s.model, nullptr, o);
     const int64_t at_start = allocations;
-    for (int i = 0; i < 20; ++i) {
+    int answers = 0;
+    for (int i = 0; i < requests; ++i) {
       Request r;
       r.prompt = testing::mixed_prompt(i % 10);
       r.max_tokens = 12;
       r.n = i % 4 == 0 ? 3 : 1;
       r.sampling.temperature = 0;
+      answers += r.n;
       engine.submit(std::move(r));
     }
     engine.run();
     const EngineMetrics m = engine.metrics();
-    s.h.expect("engine allocates nothing", s.name, allocations == at_start && m.ended_length == 30,
+    s.h.expect("engine allocates nothing", s.name, allocations == at_start && m.ended_length == answers,
                std::to_string(at_start) + " allocations at start, " + std::to_string(allocations - at_start) +
                    " while serving");
     std::printf("%s", describe(m).c_str());
@@ -204,8 +208,11 @@ void check_placed(Harness& h, const std::string& name, Model model, bool all) {
   const DeviceBuffer placed = place_weights(h.cuda(), model);
   const Subject s{h, name, model};
   if (h.wants("engine")) {
-    check_plan(s);
-    check_variants(s, all);
+    // A sanitizer takes memory of its own, and time for each of the variants' thousands of steps.
+    if (!h.small()) {
+      check_plan(s);
+      check_variants(s, all);
+    }
     check_forks(s);
     check_allocations(s);
   }
@@ -214,7 +221,7 @@ void check_placed(Harness& h, const std::string& name, Model model, bool all) {
 int run(int argc, char** argv) {
   Harness h("engine", argc, argv, int64_t{2} << 30);
   find_golden();
-  check_placed(h, "tiny-text", testing::load_tiny_model(), !h.small());
+  check_placed(h, "tiny-text", testing::load_tiny_model(), true);
   const char* wide = std::getenv("MDI_SLICE");
   if (wide != nullptr && !h.small()) check_placed(h, "slice", testing::load_checkpoint(wide), false);
   if (h.timing()) time_wide_vocabulary(h);

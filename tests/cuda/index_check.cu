@@ -499,26 +499,36 @@ int main(int argc, char** argv) {
                             {5, 1500, 2, 0}, {4, 129, 1, 0}, {3, 4000, 2, 0}};
   const IndexShape released2{32, 128, 64, 512, 64, 8, 2}, released1{32, 128, 64, 512, 64, 8, 1};
   const IndexShape tiny2{8, 64, 32, 16, 6, 4, 2}, tiny1{8, 64, 32, 16, 6, 8, 1}, odd{20, 64, 32, 24, 9, 3, 1};
+  if (small) {  // each kernel once: tiles of several queries, of one query, the plain one
+    check_select(h, released2, mixed, Keys::kRandom, false, "mixed");
+    check_select(h, released1, {{0, 1500, 2, 0}, {1, 40, 1, 0}}, Keys::kRandom, false, "decode");
+    check_select(h, tiny2, mixed, Keys::kRandom, false, "mixed");
+    check_topk(h, 5003, 512, 8, Pattern::kGaussian);  // listed
+    check_topk(h, 5003, 512, 8, Pattern::kEqual);     // counted whole
+    check_topk(h, 5003, 2048, 3, Pattern::kInfinite);
+    check_topk(h, 40000, 16, 2, Pattern::kFew);  // more blocks than are kept
+    for (const int32_t ratio : {1, 2}) {
+      check_compress(h, ratio, 96, 64, 64, 32, mixed);
+      check_compress(h, ratio, 256, 512, 128, 64, mixed);
+    }
+    return h.finish();
+  }
   for (const IndexShape& shape : {released2, released1, tiny2, tiny1, odd}) {
     check_select(h, shape, mixed, Keys::kRandom, false, "mixed");
     check_select(h, shape, decode, Keys::kRandom, false, "decode");
     check_select(h, shape, {}, Keys::kRandom, false, "empty");
-    if (small) continue;
     check_select(h, shape, mixed, Keys::kRepeated, false, "mixed");
     check_select(h, shape, mixed, Keys::kNaN, false, "mixed");
     check_select(h, shape, mixed, Keys::kWide, false, "mixed");
     check_select(h, shape, decode, Keys::kNaN, false, "decode");
     check_select(h, shape, mixed, Keys::kRandom, true, "all zero");
   }
-  if (!small) {
-    check_select(h, released1, long_one, Keys::kRandom, false, "long");
-    check_select(h, released2, long_one, Keys::kRepeated, false, "long");
-  }
+  check_select(h, released1, long_one, Keys::kRandom, false, "long");
+  check_select(h, released2, long_one, Keys::kRepeated, false, "long");
   for (const Pattern pattern :
        {Pattern::kGaussian, Pattern::kAnyBits, Pattern::kFew, Pattern::kEqual, Pattern::kInfinite}) {
     for (const int32_t k : {1, 16, 512, 2048}) {
       check_topk(h, 5003, k, 8, pattern);
-      if (small) continue;
       check_topk(h, 1, k, 8, pattern);
       check_topk(h, 513, k, 3, pattern);
       check_topk(h, 40000, k, 8, pattern);

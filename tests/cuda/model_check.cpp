@@ -154,7 +154,9 @@ void check_drafts(const Subject& s) {
 void check_model(const Subject& s) {
   const std::vector<float> whole = whole_prompt(s);
   s.h.expect("model logits", s.name, std::all_of(whole.begin(), whole.end(), [](float v) { return std::isfinite(v); }));
-  for (const int64_t chunk : {1, 7, 64}) check_chunks(s, whole, chunk);
+  for (const int64_t chunk : {1, 7, 64}) {
+    if (!s.h.small() || chunk == 7) check_chunks(s, whole, chunk);
+  }
   s.report("again", "whole", whole_prompt(s), whole);
   check_others(s, whole);
   check_rejected(s, whole);
@@ -180,6 +182,7 @@ void check_images(Harness& h) {
     RgbImage image{.width = width, .height = height, .pixels = std::vector<uint8_t>(size_t{3} * width * height)};
     for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random.below(256));
     images.push_back(prepare_image(image, image_rules(model.config().vision)));
+    if (h.small()) break;
   }
   for (const PreparedImage& image : images) {
     const std::string shape =

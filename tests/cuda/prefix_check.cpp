@@ -161,7 +161,10 @@ int run(int argc, char** argv) {
   Model model = testing::load_tiny_model();
   const DeviceBuffer placed = place_weights(h.cuda(), model);
   const Subject s{h, model};
-  for (const int32_t position : {1, 15, 16, 17, 127, 128, 129, 255, 257}) check_hit(s, position);
+  for (const int32_t position : {1, 15, 16, 17, 127, 128, 129, 255, 257}) {
+    if (!h.small() || position == 129) check_hit(s, position);
+  }
+  if (h.small()) return h.finish();
   for (const int64_t length : {128, 201}) check_forks(s, length);
   check_reuse(s);
   time_copies(h);
