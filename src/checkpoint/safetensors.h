@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -52,13 +51,5 @@ class SafetensorsFile {
   SafetensorsHeader header_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys point into header_
 };
-
-struct NamedTensor {
-  std::string name;
-  TensorView view;
-};
-
-// Writes a small file: the tensors in the given order, without gaps. Throws mdi::Error naming the file on any failure.
-void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
 }  // namespace mdi

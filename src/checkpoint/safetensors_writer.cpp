@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
@@ -21,11 +22,9 @@ namespace {
 
 void append_number(std::string& out, uint64_t v) { out += std::to_string(v); }
 
-// Names and dtypes of an inventory are plain ASCII without quotes, so that nothing needs escaping.
 void append_entry(std::string& out, const TensorSpec& t, uint64_t begin) {
-  out += '"';
-  out += t.name;
-  out += "\":{\"dtype\":\"";
+  out += nlohmann::json(t.name).dump();
+  out += ":{\"dtype\":\"";
   out += dtype_name(t.dtype);
   out += "\",\"shape\":[";
   for (int i = 0; i < t.rank; ++i) {
@@ -108,6 +107,20 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
   OutputFile file(path);
   file.write_at(0, text.data(), text.size());
   file.sync();
+  file.close();
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, view] : tensors) {
+    specs.push_back({.name = name, .dtype = view.dtype, .rank = view.rank, .shape = view.shape});
+  }
+  const SafetensorsLayout layout = safetensors_layout(specs);
+  OutputFile file(path);
+  file.write_at(0, layout.header.data(), layout.header.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    file.write_at(layout.offsets[i], tensors[i].view.data, tensors[i].view.bytes());
+  }
   file.close();
 }
 

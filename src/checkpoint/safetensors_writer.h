@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/inventory.h"
+#include "core/tensor.h"
 
 namespace mdi {
 
@@ -48,5 +49,13 @@ class OutputFile {
 
 // A whole small file at once, synced.
 void write_file(const std::filesystem::path& path, std::string_view text);
+
+struct NamedTensor {
+  std::string name;
+  TensorView view;
+};
+
+// A whole safetensors file of tensors that are in memory. Throws mdi::Error naming the file.
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
 
 }  // namespace mdi

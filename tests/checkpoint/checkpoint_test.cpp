@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
 #include "support.h"
 
 namespace mdi {

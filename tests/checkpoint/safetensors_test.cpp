@@ -1,6 +1,7 @@
 #include "checkpoint/safetensors.h"
 
 #include "checkpoint/safetensors_index.h"
+#include "checkpoint/safetensors_writer.h"
 #include "support.h"
 
 namespace mdi {
@@ -75,7 +76,8 @@ TEST(Safetensors, WritesWhatItReads) {
   EXPECT_TRUE(file.contains("none"));
   EXPECT_FALSE(file.contains("b"));
   test::expect_message(test::error_of([&] { file.tensor("b"); }), {"x.safetensors", "no tensor 'b'"});
-  test::expect_message(test::error_of([&] { write_safetensors(dir.path() / "no" / "x", tensors); }), {"no/x", "write"});
+  test::expect_message(test::error_of([&] { write_safetensors(dir.path() / "no" / "x", tensors); }),
+                       {"no/x", "create"});
 }
 
 TEST(SafetensorsIndex, Reads) {

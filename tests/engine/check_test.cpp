@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
 #include "core/error.h"
 #include "engine/golden/compare.h"
 #include "engine/golden/folder.h"
