@@ -73,10 +73,10 @@ ImageGrid plan_grid(int64_t width, int64_t height, const ImageRules& rules) {
 }
 
 // Halves round to even, in the ratio and in the offset.
-Placement place_image(int64_t width, int64_t height, const ImageGrid& grid) {
+ImagePlacement place_image(int64_t width, int64_t height, const ImageGrid& grid) {
   const auto w = static_cast<double>(width);
   const auto h = static_cast<double>(height);
-  Placement at{.width = grid.width, .height = grid.height, .x = 0, .y = 0};
+  ImagePlacement at{.width = grid.width, .height = grid.height, .x = 0, .y = 0};
   const double target = static_cast<double>(grid.width) / grid.height;
   if (w / h > target) at.height = static_cast<int32_t>(std::nearbyint(h / w * grid.width));
   if (w / h < target) at.width = static_cast<int32_t>(std::nearbyint(w / h * grid.height));

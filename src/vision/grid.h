@@ -28,11 +28,11 @@ struct ImageGrid {
 ImageGrid plan_grid(int64_t width, int64_t height, const ImageRules& rules);
 
 // The resized image inside the prepared one: its size and its top left corner (step 5).
-struct Placement {
+struct ImagePlacement {
   int32_t width = 0, height = 0, x = 0, y = 0;
 };
 
 // Throws mdi::Error("image", ...) where the image is so narrow that a side would become 0 pixels.
-Placement place_image(int64_t width, int64_t height, const ImageGrid& grid);
+ImagePlacement place_image(int64_t width, int64_t height, const ImageGrid& grid);
 
 }  // namespace mdi

@@ -39,7 +39,7 @@ std::vector<bf16> make_patches(const RgbImage& prepared, int32_t patch) {
 
 PreparedImage prepare_image(const RgbImage& image, const ImageRules& rules) {
   PreparedImage prepared{.grid = plan_grid(image.width, image.height, rules), .patches = {}};
-  const Placement at = place_image(image.width, image.height, prepared.grid);
+  const ImagePlacement at = place_image(image.width, image.height, prepared.grid);
   if (int64_t{prepared.grid.width} * prepared.grid.height > kMostPreparedPixels) {
     throw Error("image", "the model's limits ask for " + std::to_string(prepared.grid.width) + " x " +
                              std::to_string(prepared.grid.height) + " pixels, at most " +

@@ -111,7 +111,7 @@ RgbImage resize_bicubic(const RgbImage& image, int32_t width, int32_t height) {
   return rows.height == height ? rows : resize_columns(rows, height);
 }
 
-RgbImage fit_image(const RgbImage& image, const ImageGrid& grid, const Placement& at) {
+RgbImage fit_image(const RgbImage& image, const ImageGrid& grid, const ImagePlacement& at) {
   RgbImage resized = resize_bicubic(image, at.width, at.height);
   if (at.width == grid.width && at.height == grid.height) return resized;
   RgbImage canvas{.width = grid.width, .height = grid.height, .pixels = {}};

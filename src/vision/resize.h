@@ -11,6 +11,6 @@ namespace mdi {
 RgbImage resize_bicubic(const RgbImage& image, int32_t width, int32_t height);
 
 // The image resized to `at` on a canvas of the grid's size, grey (127, 127, 127) elsewhere.
-RgbImage fit_image(const RgbImage& image, const ImageGrid& grid, const Placement& at);
+RgbImage fit_image(const RgbImage& image, const ImageGrid& grid, const ImagePlacement& at);
 
 }  // namespace mdi
