@@ -20,71 +20,14 @@
 // are passed over, which changes nothing.
 #include <algorithm>
 
-#include "kernels/cuda/attention_keys.cuh"
-#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/attention_keys_tile.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.h"
 
 namespace mdi::cuda {
 
+namespace attention_block {
 namespace {
-
-constexpr int kHeads = 64, kDim = 512, kKeys = 64, kStages = 2, kMaxSlots = 1024;
-constexpr int kThreads = 384, kProducers = 128, kProducerWarps = kProducers / 32, kRowsPerWarp = kKeys / kProducerWarps;
-constexpr uint32_t kPanel = kKeys * 128;  // 64 rows of 64 bf16, swizzled
-constexpr uint32_t kTile = kDim / 64 * kPanel;
-constexpr int kQueryBarrier = 1, kTableBarrier = 2;  // named barriers
-
-// Shared memory, in bytes behind a base that is a multiple of 1024.
-constexpr uint32_t kQ = 0;
-constexpr uint32_t kStage0 = kTile;
-constexpr uint32_t kWeights = kStage0 + kStages * kTile;  // P as registers: [4 steps of 16 keys][128 threads] 16 bytes
-constexpr uint32_t kFactors = kWeights + 4 * 128 * 16;    // [128 threads] two floats: decay, in the end 1 / total
-constexpr uint32_t kRows = kFactors + 128 * 8;            // [kMaxSlots] codes
-constexpr uint32_t kOffsets = kRows + kMaxSlots * 8;      // [kMaxSlots] scale offsets
-constexpr uint32_t kMasks = kOffsets + kMaxSlots * 4;     // [kMaxSlots / 32] which keys are there
-constexpr uint32_t kInfo = kMasks + kMaxSlots / 8;        // [kStages] BlockInfo
-constexpr uint32_t kBarriers = kInfo + kStages * 16;
-constexpr uint32_t kTotal = kBarriers + 8 * 8 + 1024;
-
-struct alignas(16) BlockInfo {
-  uint32_t mask[2];  // keys of the block
-  uint32_t last;     // of its query
-  uint32_t unused;
-};
-
-struct WgmmaParams {
-  CUtensorMap q;
-  AttentionParams p;
-  int32_t units;   // queries x groups of heads
-  int32_t groups;  // of heads
-};
-
-// Shared addresses of the barriers.
-struct Barriers {
-  uint32_t base;
-  __device__ uint32_t full(int stage) const { return base + 8u * static_cast<uint32_t>(stage); }
-  __device__ uint32_t empty(int stage) const { return base + 8u * static_cast<uint32_t>(kStages + stage); }
-  __device__ uint32_t query() const { return base + 32; }
-  __device__ uint32_t weights_full() const { return base + 40; }
-  __device__ uint32_t weights_empty() const { return base + 48; }
-};
-
-struct StageCounter {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void advance() {
-    parity ^= static_cast<uint32_t>(stage);
-    stage ^= 1;
-  }
-  __device__ uint32_t at(uint32_t base) const { return base + kStage0 + static_cast<uint32_t>(stage) * kTile; }
-};
-static_assert(kStages == 2);
-
-__device__ inline void warp_arrive(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::barrier_arrive(barrier);
-}
 
 // The compiler must not move uses of a product's registers above the wait for it.
 template <int kCount>
@@ -99,116 +42,6 @@ __device__ inline uint64_t values_descriptor(uint32_t shared) {
   return (uint64_t{1} << 62) | (uint64_t{64} << 32) | (uint64_t{kPanel >> 4} << 16) | ((shared & 0x3FFFFu) >> 4);
 }
 
-// ---- keys -----------------------------------------------------------------------------------------------------------
-struct Producer {
-  uint32_t base;
-  uint8_t* shared;  // the same address as a pointer
-  Barriers barriers;
-  StageCounter at;
-
-  __device__ void list_keys(const AttentionParams& p, int64_t t) const {
-    const int thread = static_cast<int>(threadIdx.x) - (kThreads - kProducers);
-    auto* const rows = reinterpret_cast<const uint8_t**>(shared + kRows);
-    auto* const offsets = reinterpret_cast<int32_t*>(shared + kOffsets);
-    auto* const masks = reinterpret_cast<uint32_t*>(shared + kMasks);
-    const QueryKeys query = query_keys(p, t);
-    const int padded = (p.slots + kKeys - 1) / kKeys * kKeys;
-    for (int slot = thread; slot < padded; slot += kProducers) {
-      const KeyRow row = key_at(p, query, t, slot);
-      rows[slot] = row.codes;
-      offsets[slot] = row.scale_offset;
-      const uint32_t mask = __ballot_sync(0xFFFFFFFFu, row.codes != nullptr);
-      if (slot % 32 == 0) masks[slot / 32] = mask;
-    }
-  }
-
-  // Sixteen rows a warp, a whole row at once: lane l expands channels 8 l .. 8 l + 7 of both halves of the row, so that
-  // global reads are contiguous and shared stores free of conflicts. Rows first .. first + kRows of the warp's: loads,
-  // all of them before the stage is waited for, then stores.
-  template <bool kWindow, int kRowsAtOnce>
-  __device__ void fill_rows(int block, int first) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32 - (kThreads - kProducers) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int row0 = warp * kRowsPerWarp + first;
-    const auto* const rows = reinterpret_cast<const uint8_t* const*>(shared + kRows) + block * kKeys + row0;
-    const auto* const offsets = reinterpret_cast<const int32_t*>(shared + kOffsets) + block * kKeys + row0;
-    constexpr int kLanesOfScale = kWindow ? 4 : 2;
-    uint2 codes[kRowsAtOnce][kWindow ? 2 : 1];
-    uint32_t scales[kRowsAtOnce][2];
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-      const uint8_t* const row = rows[i];
-      const uint8_t* const row_scales = row + offsets[i];
-      codes[i][0] = codes[i][kWindow ? 1 : 0] = {0, 0};
-      scales[i][0] = scales[i][1] = 0;
-      if (row == nullptr) continue;
-      if constexpr (kWindow) {
-        codes[i][0] = __ldg(reinterpret_cast<const uint2*>(row) + lane);
-        codes[i][1] = __ldg(reinterpret_cast<const uint2*>(row) + 32 + lane);
-      } else {
-        codes[i][0].x = __ldg(reinterpret_cast<const uint32_t*>(row) + lane);
-        codes[i][0].y = __ldg(reinterpret_cast<const uint32_t*>(row) + 32 + lane);
-      }
-      scales[i][0] = __ldg(row_scales + lane / kLanesOfScale);
-      scales[i][1] = __ldg(row_scales + 32 / kLanesOfScale + lane / kLanesOfScale);
-    }
-    if (first == 0) ptx::barrier_wait(barriers.empty(at.stage), at.parity);
-    const uint32_t to = at.at(base) + static_cast<uint32_t>(lane / 8) * kPanel + static_cast<uint32_t>(row0) * 128u;
-#pragma unroll
-    for (int i = 0; i < kRowsAtOnce; ++i) {
-      const uint32_t chunk = to + static_cast<uint32_t>(i * 128 + (((lane % 8) ^ (i % 8)) * 16));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint4 values;
-        if constexpr (kWindow) {
-          values = expand_e4m3(codes[i][half], e8m0_value(scales[i][half]));
-        } else {
-          const float scale = e4m3_values(scales[i][half]).x;
-          values = expand_e2m1(half == 0 ? codes[i][0].x : codes[i][0].y, pack_bf16(scale, scale));
-        }
-        ptx::store_16(chunk + static_cast<uint32_t>(half) * 4u * kPanel, values);
-      }
-    }
-  }
-
-  __device__ void fill(int block, bool window, bool last) {
-    if (window) {
-      for (int first = 0; first < kRowsPerWarp; first += 8) fill_rows<true, 8>(block, first);
-    } else {
-      fill_rows<false, kRowsPerWarp>(block, 0);
-    }
-    if (threadIdx.x == kThreads - kProducers) {
-      const auto* const masks = reinterpret_cast<const uint32_t*>(shared + kMasks);
-      *reinterpret_cast<BlockInfo*>(shared + kInfo + static_cast<uint32_t>(at.stage) * sizeof(BlockInfo)) = {
-          {masks[2 * block], masks[2 * block + 1]}, last ? 1u : 0u, 0u};
-    }
-    ptx::fence_async_proxy();
-    warp_arrive(barriers.full(at.stage));
-    at.advance();
-  }
-
-  __device__ void run(const WgmmaParams& w) {
-    at.parity = 1;  // both stages are free
-    const auto* const masks = reinterpret_cast<const uint32_t*>(shared + kMasks);
-    const int blocks = (w.p.slots + kKeys - 1) / kKeys;
-    const int window_blocks = w.p.args.whole_block ? blocks : w.p.args.ring.window / kKeys;
-    for (int unit = static_cast<int>(blockIdx.x); unit < w.units; unit += static_cast<int>(gridDim.x)) {
-      ptx::named_barrier(kTableBarrier, kProducers);  // nobody reads the table of the query before
-      list_keys(w.p, unit / w.groups);
-      ptx::named_barrier(kTableBarrier, kProducers);
-      int final_block = 0;
-      for (int b = 0; b < blocks; ++b) {
-        if ((masks[2 * b] | masks[2 * b + 1]) != 0) final_block = b;
-      }
-      for (int b = 0; b <= final_block; ++b) {
-        if (b < final_block && (masks[2 * b] | masks[2 * b + 1]) == 0) continue;
-        fill(b, b < window_blocks, b == final_block);
-      }
-    }
-  }
-};
-
-// ---- products -------------------------------------------------------------------------------------------------------
 struct Consumer {
   uint32_t base;
   uint8_t* shared;
@@ -475,9 +308,7 @@ bool aligned(const void* p, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) == 0;
 }
 
-}  // namespace
-
-bool fits_attention_wgmma(const AttentionParams& p) {
+bool fits(const AttentionParams& p) {
   const SparseAttentionArgs& a = p.args;
   const SourceCache& cache = a.cache;
   if (a.heads % kHeads != 0 || a.head_dim != kDim || a.ring.window % kKeys != 0 || p.slots > kMaxSlots) return false;
@@ -486,7 +317,7 @@ bool fits_attention_wgmma(const AttentionParams& p) {
   return a.topk == 0 || (aligned(cache.blocks, 4) && cache.block_bytes % 4 == 0 && cache.layout.kv_codes % 4 == 0);
 }
 
-void attention_wgmma(CudaContext& context, const AttentionParams& p) {
+void launch(CudaContext& context, const AttentionParams& p) {
   WgmmaParams w{};
   w.p = p;
   w.groups = p.args.heads / kHeads;
@@ -502,5 +333,11 @@ void attention_wgmma(CudaContext& context, const AttentionParams& p) {
   MDI_CUDA_LAUNCHED(context, "attention [" + std::to_string(p.step.rows) + ", " + std::to_string(p.args.heads) + ", " +
                                  std::to_string(kDim) + "]");
 }
+
+}  // namespace
+}  // namespace attention_block
+
+bool fits_attention_wgmma(const AttentionParams& p) { return attention_block::fits(p); }
+void attention_wgmma(CudaContext& context, const AttentionParams& p) { attention_block::launch(context, p); }
 
 }  // namespace mdi::cuda
