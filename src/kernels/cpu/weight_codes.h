@@ -19,7 +19,7 @@ inline Lanes as_lanes(Words w) { return reinterpret_cast<Lanes>(w); }
 inline Words as_words(Lanes v) { return reinterpret_cast<Words>(v); }
 
 inline Words load_words(const std::byte* p) {
-  using Unaligned = Words __attribute__((aligned(1), may_alias));
+  typedef Words Unaligned __attribute__((aligned(1), may_alias));  // with `using`, clang drops the alignment
   return *reinterpret_cast<const Unaligned*>(p);  // one load, where memcpy became two halves and a store
 }
 
