@@ -117,10 +117,10 @@ SchemaRules::Expr SchemaRules::map(const Place& place) {
     if (!patterns->is_object()) fail(place, "patternProperties", "expected an object");
     if (patterns->size() > 1) unsupported(place, "patternProperties", "with more than one pattern");
     if (!patterns->empty()) {
-      const auto& [pattern, schema] = *patterns->items().begin();
+      const auto only = patterns->begin();
       const std::string where = where_ + place.path + "/patternProperties";
-      key = json_.quoted(Pattern::parse(pattern, where, {options_.max_depth}).found(rules_, json_.alphabet()));
-      values = inside(place, "patternProperties/" + pattern, schema);
+      key = json_.quoted(Pattern::parse(only.key(), where, {options_.max_depth}).found(rules_, json_.alphabet()));
+      values = inside(place, "patternProperties/" + only.key(), only.value());
     }
   }
   if (values.schema == place.schema) values = other_place(place);
