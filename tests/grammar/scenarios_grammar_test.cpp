@@ -85,7 +85,7 @@ TEST(ScenariosGrammar, BombsAreRefusedByName) {
   for (const auto& [spec, expected] : bombs) {
     const Refusal refusal = compile(spec);
     EXPECT_NE(refusal.what.find(expected), std::string::npos) << expected << ": " << refusal.what;
-    EXPECT_LT(refusal.seconds, 1.0) << expected;
+    EXPECT_LT(refusal.seconds, 1.0 * kPace) << expected;
   }
   EXPECT_EQ(compile(schema_spec(doubling)).what, "");  // as JSON each definition is written once
   EXPECT_EQ(compile(pattern_spec("a{3}")).what, "");
@@ -93,7 +93,7 @@ TEST(ScenariosGrammar, BombsAreRefusedByName) {
 
 // What is asked for again comes from the cache, whose size is bounded.
 TEST(ScenariosGrammar, TheCacheIsBounded) {
-  GrammarLimits limits;
+  GrammarLimits limits = paced_limits();
   limits.max_cache_bytes = 400'000;
   GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), limits);
   for (int i = 0; i < 40; ++i) {
@@ -111,7 +111,7 @@ TEST(ScenariosGrammar, TheCacheIsBounded) {
 
 // Many who want the same at once get one compilation.
 TEST(ScenariosGrammar, TheSameAtOnceIsCompiledOnce) {
-  GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token());
+  GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), paced_limits());
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&compiler] { compiler.compile(schema_spec(many_properties(50))); });
@@ -122,7 +122,7 @@ TEST(ScenariosGrammar, TheSameAtOnceIsCompiledOnce) {
 
 // A grammar whose masks take too long is refused before a request uses it.
 TEST(ScenariosGrammar, SlowMasksAreRefused) {
-  GrammarLimits limits;
+  GrammarLimits limits = paced_limits();
   limits.max_mask_seconds = 1e-9;
   GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), limits);
   try {
@@ -137,7 +137,7 @@ TEST(ScenariosGrammar, SlowMasksAreRefused) {
 struct ScenariosGrammarModel : ::testing::Test {
   LoadedModel loaded = load_for_cpu(std::filesystem::path(MDI_SOURCE_DIR) / "models/small");
   int32_t eos = loaded.tokenizer->marker(marker::kEos).value();
-  GrammarCompiler compiler{*loaded.tokenizer, loaded.model.config().vocab_size, eos};
+  GrammarCompiler compiler{*loaded.tokenizer, loaded.model.config().vocab_size, eos, paced_limits()};
 
   struct Answer {
     std::vector<int32_t> tokens;
@@ -197,7 +197,7 @@ TEST_F(ScenariosGrammarModel, SlowMasksAreFew) {
     ended = std::all_of(bits.begin(), bits.end(), [](uint32_t word) { return word == 0; });
   }
   EXPECT_TRUE(ended) << longest;
-  EXPECT_LT(all, 0.3 + 0.025 * static_cast<double>(generated.size()) + longest);
+  EXPECT_LT(all, (0.3 + 0.025 * static_cast<double>(generated.size())) * kPace + longest);
 }
 
 // Greedy output with drafts is greedy output without, under a grammar too: a rejected draft leaves nothing behind.

@@ -12,6 +12,7 @@
 
 #include "../text/support.h"
 #include "grammar/grammar.h"
+#include "paced_limits.h"
 #include "text/chat_parser.h"
 #include "text/chat_render.h"
 #include "text/tokenizer.h"
@@ -25,7 +26,7 @@ inline int64_t padded_vocab() { return full_tokenizer().size() + 45; }
 inline int32_t eos_token() { return full_tokenizer().marker(marker::kEos).value(); }
 
 inline GrammarCompiler& full_compiler() {
-  static GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token());
+  static GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), paced_limits());
   return compiler;
 }
 

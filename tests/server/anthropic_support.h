@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../grammar/paced_limits.h"
 #include "engine/load.h"
 #include "server/anthropic/messages_request.h"
 #include "server/fields.h"
@@ -27,6 +28,7 @@ inline EngineOptions small_engine(int64_t max_length) {
 inline ServiceOptions named(const char* name) {
   ServiceOptions options;
   options.model_name = name;
+  options.grammar = paced_limits();
   return options;
 }
 

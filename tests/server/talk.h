@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../grammar/paced_limits.h"
 #include "core/error.h"
 #include "engine/load.h"
 #include "server/route.h"
@@ -157,6 +158,7 @@ struct Talk {
     o.model_name = "small";
     o.thinking = false;
     o.temperature = 0.6f;
+    o.grammar = paced_limits();
     return o;
   }
 
