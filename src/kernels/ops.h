@@ -32,11 +32,20 @@ inline constexpr int kMaxDraftRows = 16;  // new rows a sequence of a draft bloc
 // Called with a stage's inner rounding points (host memory, valid during the call) when a test or `mdi check` asks.
 using Tap = std::function<void(std::string_view name, int layer, const TensorView& value)>;
 
+// The parts of an operation that are stages of their own to whoever measures (engine/stages.h).
+enum class OpPart : uint8_t { kIndexQueries, kIndexScores, kIndexSelection, kDispatch, kExpertProducts, kCombine };
+
 // What an operation runs on: a thread pool or a stream with its workspace. Backends derive from it.
 struct Context {
   const Ops* ops = nullptr;
   Tap tap;         // empty: nothing is dumped
   int layer = -1;  // for the tap and for error messages
+  // Called by the calling thread where a part of an operation begins; empty: nobody measures. It may put work on the
+  // context, as a mark, but not wait for it.
+  std::function<void(OpPart)> on_part;
+  void begin_part(OpPart part) const {
+    if (on_part) on_part(part);
+  }
   virtual ~Context() = default;
 };
 
@@ -495,6 +504,13 @@ struct Ops {
   void (*set_mark)(Context&, void* mark) = nullptr;
   void (*wait_mark)(Context&, void* mark) = nullptr;
   void (*release_mark)(Context&, void* mark) = nullptr;
+
+  // A time mark is a mark that knows when the context's work got there. Setting one allocates nothing and waits for
+  // nothing; set while work is recorded, it is set anew by each run. passed_mark: whether the work got there; does not
+  // wait. seconds_between: of two that were passed, the earlier one first. Null where make_mark is.
+  void* (*make_time_mark)(Context&) = nullptr;
+  bool (*passed_mark)(Context&, void* mark) = nullptr;
+  double (*seconds_between)(Context&, void* from, void* to) = nullptr;
 };
 
 }  // namespace mdi

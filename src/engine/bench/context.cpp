@@ -18,11 +18,12 @@ void copy_in(Context& base, void* device, const void* host, int64_t bytes) {
 
 // Runs an operation of the backend inside its stage, under whatever watches.
 template <class Args>
-void watched(BenchContext& context, Stage stage, const char* name, const StepView& step, const Args& args,
+void watched(BenchContext& context, const StepView& step, const Args& args,
              void (*run)(BenchContext&, const StepView&, const Args&)) {
-  context.begin(stage, step.rows);
+  context.begin(stage_of(args), step.rows);
   if (context.recorder) {
-    context.recorder(stage, context.layer, name, [&context, step, args, run] { run(context, step, args); });
+    context.recorder(stage_of(args), context.layer, op_name(args),
+                     [&context, step, args, run] { run(context, step, args); });
   }
   if (context.oracle != nullptr) {
     context.oracle->check(step, args, [&] { run(context, step, args); });
@@ -36,9 +37,15 @@ void run_backend(BenchContext& context, const StepView& step, const Args& args) 
   (context.backend->*kMember)(context, step, args);
 }
 
-template <auto kMember, Stage kStage, class Args>
+template <auto kMember, class Args>
 void plain(Context& base, const StepView& step, const Args& args) {
-  watched<Args>(bench(base), kStage, op_name(args), step, args, run_backend<kMember, Args>);
+  watched<Args>(bench(base), step, args, run_backend<kMember, Args>);
+}
+
+void keep_rows(Context& base, const KeepRowsArgs& args) {
+  BenchContext& context = bench(base);
+  if (context.clock != nullptr) context.clock->begin(stage_of(args));
+  context.backend->keep_rows(base, args);
 }
 
 // The model of a rank has its own experts only; the gate knows all.
@@ -70,10 +77,10 @@ void run_routed(BenchContext& context, const StepView& step, const RoutedExperts
 }
 
 void route(Context& base, const StepView& step, const RouteArgs& args) {
-  watched<RouteArgs>(bench(base), Stage::kGate, op_name(args), step, args, run_route);
+  watched<RouteArgs>(bench(base), step, args, run_route);
 }
 void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs& args) {
-  watched<RoutedExpertsArgs>(bench(base), Stage::kExchange, op_name(args), step, args, run_routed);
+  watched<RoutedExpertsArgs>(bench(base), step, args, run_routed);
 }
 
 }  // namespace
@@ -81,53 +88,33 @@ void routed_experts(Context& base, const StepView& step, const RoutedExpertsArgs
 BenchContext::BenchContext(int device_index, int64_t workspace_bytes)
     : CudaContext(device_index, workspace_bytes), backend(&cuda_ops()), table_(cuda_ops()) {
   ops = &table_;
-  on_part = part_begins;
+  on_part = [this](OpPart part) {
+    if (clock != nullptr) clock->part(part);
+  };
   table_.copy_in = copy_in;
-  table_.embed = plain<&Ops::embed, Stage::kOther, EmbedArgs>;
-  table_.engram_hash = plain<&Ops::engram_hash, Stage::kEngram, EngramHashArgs>;
-  table_.engram = plain<&Ops::engram, Stage::kEngram, EngramArgs>;
-  table_.hc_collapse = plain<&Ops::hc_collapse, Stage::kStream, HcCollapseArgs>;
-  table_.hc_expand = plain<&Ops::hc_expand, Stage::kStream, HcExpandArgs>;
-  table_.attention_input = plain<&Ops::attention_input, Stage::kProjections, AttentionInputArgs>;
-  table_.window_rows = plain<&Ops::window_rows, Stage::kProjections, WindowRowsArgs>;
-  table_.compress = plain<&Ops::compress, Stage::kProjections, CompressArgs>;
-  table_.index_select = plain<&Ops::index_select, Stage::kIndexScores, IndexSelectArgs>;
-  table_.sparse_attention = plain<&Ops::sparse_attention, Stage::kAttention, SparseAttentionArgs>;
-  table_.attention_output = plain<&Ops::attention_output, Stage::kProjections, AttentionOutputArgs>;
+  table_.embed = plain<&Ops::embed, EmbedArgs>;
+  table_.engram_hash = plain<&Ops::engram_hash, EngramHashArgs>;
+  table_.engram = plain<&Ops::engram, EngramArgs>;
+  table_.hc_collapse = plain<&Ops::hc_collapse, HcCollapseArgs>;
+  table_.hc_expand = plain<&Ops::hc_expand, HcExpandArgs>;
+  table_.attention_input = plain<&Ops::attention_input, AttentionInputArgs>;
+  table_.window_rows = plain<&Ops::window_rows, WindowRowsArgs>;
+  table_.compress = plain<&Ops::compress, CompressArgs>;
+  table_.index_select = plain<&Ops::index_select, IndexSelectArgs>;
+  table_.sparse_attention = plain<&Ops::sparse_attention, SparseAttentionArgs>;
+  table_.attention_output = plain<&Ops::attention_output, AttentionOutputArgs>;
   table_.route = route;
   table_.routed_experts = routed_experts;
-  table_.shared_expert = plain<&Ops::shared_expert, Stage::kShared, SharedExpertArgs>;
-  table_.head = plain<&Ops::head, Stage::kOther, HeadArgs>;
-  table_.commit_ring = plain<&Ops::commit_ring, Stage::kOther, CommitRingArgs>;
-  table_.commit_pending = plain<&Ops::commit_pending, Stage::kOther, CommitPendingArgs>;
-  table_.commit_history = plain<&Ops::commit_history, Stage::kOther, CommitHistoryArgs>;
+  table_.shared_expert = plain<&Ops::shared_expert, SharedExpertArgs>;
+  table_.keep_rows = keep_rows;
+  table_.head = plain<&Ops::head, HeadArgs>;
+  table_.commit_ring = plain<&Ops::commit_ring, CommitRingArgs>;
+  table_.commit_pending = plain<&Ops::commit_pending, CommitPendingArgs>;
+  table_.commit_history = plain<&Ops::commit_history, CommitHistoryArgs>;
 }
 
 void BenchContext::begin(Stage stage, int32_t rows) {
-  tail_ = layer >= 0 && rows < step_rows;
-  if (timeline != nullptr) timeline->begin(tail_ ? Stage::kReplayTail : stage);
-}
-
-void BenchContext::part_begins(CudaContext& base, OpPart part) {
-  auto& context = static_cast<BenchContext&>(base);
-  if (context.timeline == nullptr || context.tail_) return;
-  Stage stage = Stage::kIndexScores;
-  switch (part) {
-    case OpPart::kIndexQueries:
-    case OpPart::kIndexScores:
-      break;
-    case OpPart::kIndexSelection:
-      stage = Stage::kSelection;
-      break;
-    case OpPart::kDispatch:
-    case OpPart::kCombine:
-      stage = Stage::kExchange;
-      break;
-    case OpPart::kExpertProducts:
-      stage = Stage::kRouted;
-      break;
-  }
-  context.timeline->begin(stage);
+  if (clock != nullptr) clock->operation(stage, rows);
 }
 
 }  // namespace mdi::bench

@@ -1,7 +1,7 @@
 // The CUDA context of a benchmark: the backend's operations with something around each. What runs between is the code
 // of model/forward.cpp and the backend, as in `generate`.
 //
-//  - Where a stage begins, the timeline gets a mark.
+//  - A clock is told where a stage begins, as in service (engine/stage_clock.h).
 //  - The experts get the rows of all ranks: this rank's rows and stand-ins for the others', with choices made
 //    beforehand (routing.h), and the ranks' partial sums are added up. Only the wire is missing.
 //  - An observer may see each operation before it runs, to check it or to run it again.
@@ -11,7 +11,7 @@
 
 #include <functional>
 
-#include "engine/bench/timeline.h"
+#include "engine/stage_clock.h"
 #include "kernels/cuda/context.h"
 
 namespace mdi::bench {
@@ -33,19 +33,16 @@ struct BenchContext : CudaContext {
 
   const Ops* backend;
   ExchangeLoad load;
-  Timeline* timeline = nullptr;  // null: no marks
-  Oracle* oracle = nullptr;      // null: nothing is checked
+  StageClock* clock = nullptr;  // null: no marks
+  Oracle* oracle = nullptr;     // null: nothing is checked
   // Called with the stage and a function that runs the operation again; empty: nothing.
   std::function<void(Stage, int layer, const char* name, std::function<void()> again)> recorder;
-  int32_t step_rows = 0;  // of the whole step: an operation inside a layer with fewer rows is part of the replay tail
-  bool copies = true;     // false: copies to the device are skipped (while a graph is captured: they have been made)
+  bool copies = true;  // false: copies to the device are skipped (while a graph is captured: they have been made)
 
   void begin(Stage stage, int32_t rows);
 
  private:
   Ops table_;
-  bool tail_ = false;
-  static void part_begins(CudaContext& context, OpPart part);
 };
 
 }  // namespace mdi::bench

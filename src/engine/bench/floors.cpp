@@ -129,38 +129,6 @@ class LayerFloors {
 
 }  // namespace
 
-const char* stage_name(Stage stage) {
-  switch (stage) {
-    case Stage::kProjections:
-      return "attention projections";
-    case Stage::kAttention:
-      return "sparse attention";
-    case Stage::kIndexScores:
-      return "index scoring";
-    case Stage::kSelection:
-      return "top-k";
-    case Stage::kGate:
-      return "gate";
-    case Stage::kExchange:
-      return "dispatch and combine";
-    case Stage::kRouted:
-      return "routed experts";
-    case Stage::kShared:
-      return "shared expert";
-    case Stage::kStream:
-      return "hyper-connections, norms";
-    case Stage::kEngram:
-      return "engram";
-    case Stage::kReplayTail:
-      return "replay tail";
-    case Stage::kOther:
-      return "other";
-    case Stage::kCount:
-      break;
-  }
-  return "?";
-}
-
 PerStage<double> step_floors(const ModelConfig& config, const StepShape& shape) {
   PerStage<double> total{};
   const int last_source = config.kv_source_layers.empty() ? -1 : config.kv_source_layers.back();

@@ -12,7 +12,7 @@
 
 #include "checkpoint/config.h"
 #include "engine/bench/routing.h"
-#include "engine/bench/stages.h"
+#include "engine/stages.h"
 #include "kernels/cuda/sustained.h"
 
 namespace mdi::bench {

@@ -20,6 +20,17 @@ double median(std::vector<double> v) {
   return n == 0 ? 0 : n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
+// More stages than a step has, whatever its rows and its context: a step that needs more is an error.
+constexpr size_t kMarks = 1 << 14;
+
+// Of what the stream has passed.
+PerStage<double> stage_ms(const StageClock& clock) {
+  std::optional<PerStage<double>> seconds = clock.read();
+  if (!seconds) throw Error("bench", "a step has more than " + std::to_string(kMarks) + " stages one after the other");
+  for (double& s : *seconds) s *= 1e3;
+  return *seconds;
+}
+
 void run_step(Rank& rank, const Step& step) {
   BenchContext& context = *rank.context;
   forward(context, *rank.model, rank.state, step, *rank.buffers);
@@ -59,22 +70,19 @@ class Stopwatch {
 // The step as one graph. Its arrays must be on the device already: copies are left out.
 class StepGraph {
  public:
-  StepGraph(Rank& rank, const Step& step, Timeline* timeline) : context_(*rank.context) {
+  StepGraph(Rank& rank, const Step& step, StageClock* clock) : context_(*rank.context) {
     BenchContext& context = *rank.context;
     run_step(rank, step);
     MDI_CUDA(cudaStreamSynchronize(context.stream));
     context.copies = false;
-    context.timeline = timeline;
+    context.clock = clock;
     recorded_ = cuda::record_graph(context, [&] {
-      if (timeline != nullptr) {
-        timeline->captured = true;
-        timeline->start(Stage::kOther);
-      }
+      if (clock != nullptr) clock->start(Stage::kOther, step.rows());
       run_step(rank, step);
-      if (timeline != nullptr) timeline->finish();
+      if (clock != nullptr) clock->pause();
     });
     context.copies = true;
-    context.timeline = nullptr;
+    context.clock = nullptr;
   }
   ~StepGraph() { cuda::release_graph(context_, recorded_); }
   StepGraph(const StepGraph&) = delete;
@@ -90,15 +98,14 @@ class StepGraph {
 
 RunResult run_steps(Rank& rank, const Step& step, const StepOptions& options, bool graph) {
   BenchContext& context = *rank.context;
-  context.step_rows = step.rows();
   RunResult result;
   result.graph = graph;
-  Timeline timeline(context.stream);
+  StageClock clock(context, kMarks);
   Stopwatch watch(context.stream);
   std::unique_ptr<StepGraph> plain, marked;
   if (graph) {
     plain = std::make_unique<StepGraph>(rank, step, nullptr);
-    marked = std::make_unique<StepGraph>(rank, step, &timeline);
+    marked = std::make_unique<StepGraph>(rank, step, &clock);
   }
   std::vector<double> host;
   const auto once = [&](bool marks) {
@@ -107,11 +114,11 @@ RunResult run_steps(Rank& rank, const Step& step, const StepOptions& options, bo
       if (graph) {
         (marks ? *marked : *plain).launch();
       } else {
-        context.timeline = marks ? &timeline : nullptr;
-        if (marks) timeline.start(Stage::kOther);
+        context.clock = marks ? &clock : nullptr;
+        if (marks) clock.start(Stage::kOther, step.rows());
         run_step(rank, step);
-        if (marks) timeline.finish();
-        context.timeline = nullptr;
+        if (marks) clock.pause();
+        context.clock = nullptr;
       }
       host.push_back((now() - start) * 1e3);
     });
@@ -128,7 +135,7 @@ RunResult run_steps(Rank& rank, const Step& step, const StepOptions& options, bo
   PerStage<std::vector<double>> stages;
   for (int i = 0; i < options.runs; ++i) {
     totals.push_back(once(true));
-    const PerStage<double> ms = timeline.read();
+    const PerStage<double> ms = stage_ms(clock);
     for (size_t s = 0; s < kStages; ++s) stages[static_cast<Stage>(s)].push_back(ms[static_cast<Stage>(s)]);
   }
   result.marked_ms = median(totals);
@@ -138,7 +145,6 @@ RunResult run_steps(Rank& rank, const Step& step, const StepOptions& options, bo
 
 void check_step(Rank& rank, const Step& step, Oracle& oracle) {
   BenchContext& context = *rank.context;
-  context.step_rows = step.rows();
   context.oracle = &oracle;
   run_step(rank, step);
   context.oracle = nullptr;
@@ -147,7 +153,6 @@ void check_step(Rank& rank, const Step& step, Oracle& oracle) {
 
 std::vector<KernelTime> time_operations(Rank& rank, const Step& step, const std::set<int>& layers) {
   BenchContext& context = *rank.context;
-  context.step_rows = step.rows();
   struct Operation {
     KernelTime time;
     std::function<void()> again;
@@ -165,7 +170,7 @@ std::vector<KernelTime> time_operations(Rank& rank, const Step& step, const std:
   context.recorder = nullptr;
   MDI_CUDA(cudaStreamSynchronize(context.stream));
   Stopwatch watch(context.stream);
-  Timeline timeline(context.stream);
+  StageClock clock(context, kMarks);
   std::vector<KernelTime> times;
   for (Operation& op : operations) {
     const auto run = [&] {
@@ -182,13 +187,13 @@ std::vector<KernelTime> time_operations(Rank& rank, const Step& step, const std:
     std::vector<double> ms;
     for (const double until = now() + 0.2; ms.size() < 20 || now() < until;) ms.push_back(watch.ms(round) / batch);
     op.time.ms = median(ms);
-    timeline.start(op.time.stage);
-    context.timeline = &timeline;
+    clock.start(op.time.stage, step.rows());
+    context.clock = &clock;
     round();
-    context.timeline = nullptr;
-    timeline.finish();
+    context.clock = nullptr;
+    clock.pause();
     MDI_CUDA(cudaStreamSynchronize(context.stream));
-    op.time.parts = timeline.read();
+    op.time.parts = stage_ms(clock);
     for (double& part : op.time.parts) part /= batch;
     times.push_back(op.time);
   }

@@ -48,6 +48,7 @@ void routed_experts(Context& context, const StepView& step, const RoutedExpertsA
   if (step.rows == 0) return;
   const int64_t dim = args.experts[0].w1.k;
   ThreadPool& pool = cpu(context).pool;
+  context.begin_part(OpPart::kDispatch);
   std::fill_n(args.sum, step.rows * dim, 0.0f);
   std::vector<bf16> quantised(static_cast<size_t>(step.rows * dim));
   quantised_rows(context, args.x, step.rows, dim, quantised.data());
@@ -71,6 +72,7 @@ void routed_experts(Context& context, const StepView& step, const RoutedExpertsA
   for (size_t e = 0; e < chosen.size(); ++e) {  // ascending ids: the order of the sum
     const auto m = static_cast<int64_t>(chosen[e].size());
     if (m == 0) continue;
+    context.begin_part(OpPart::kDispatch);
     gathered.resize(static_cast<size_t>(m * dim));
     weights.clear();
     for (int64_t i = 0; i < m; ++i) {
@@ -78,7 +80,9 @@ void routed_experts(Context& context, const StepView& step, const RoutedExpertsA
       std::copy_n(quantised.data() + pair.row * dim, dim, gathered.data() + i * dim);
       weights.push_back(pair.weight);
     }
+    context.begin_part(OpPart::kExpertProducts);
     run_expert(context, gathered.data(), m, args.experts[e], args.swiglu_limit, weights.data(), scratch);
+    context.begin_part(OpPart::kCombine);
     pool.for_each(m, [&](int64_t i) {
       float* sum = args.sum + chosen[e][static_cast<size_t>(i)].row * dim;
       const bf16* y = scratch.out.data() + i * dim;

@@ -153,6 +153,7 @@ void index_select(Context& context, const StepView& step, const IndexSelectArgs&
   const SourceLayout& layout = args.cache.layout;
   const int64_t key_dim = args.key_dim;
   ThreadPool& pool = cpu(context).pool;
+  context.begin_part(OpPart::kIndexQueries);
   Query query = make_queries(context, step, args);
 
   std::vector<int32_t> positions[kScoreRows];  // of filtered queries
@@ -160,6 +161,7 @@ void index_select(Context& context, const StepView& step, const IndexSelectArgs&
   for (int64_t first = 0; first < step.rows; first += kScoreRows) {
     const int64_t group = std::min(kScoreRows, step.rows - first);
     int64_t longest = 0;
+    context.begin_part(OpPart::kIndexScores);
     for (int64_t r = 0; r < group; ++r) {
       const int64_t t = first + r;
       int64_t& scored = query.scored[static_cast<size_t>(t)];
@@ -190,6 +192,7 @@ void index_select(Context& context, const StepView& step, const IndexSelectArgs&
       index_scores(query.iq.data() + t * args.heads * key_dim, query.weight.data() + t * args.heads, keys.data(),
                    end - begin, args.heads, args.key_dim, scores[r].data() + begin);
     });
+    context.begin_part(OpPart::kIndexSelection);
     pool.for_each(group, [&](int64_t r) {
       const int64_t t = first + r;
       const int64_t n = query.scored[static_cast<size_t>(t)];

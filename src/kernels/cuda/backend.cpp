@@ -82,13 +82,38 @@ void* make_mark(Context&) {
 }
 
 void set_mark(Context& base, void* mark) {
-  MDI_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(mark), cuda::cuda(base).stream));
+  CudaContext& context = cuda::cuda(base);
+  // In a graph an ordinary record only orders work; an external one is an event of its own at every launch.
+  const unsigned flags = context.capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
+  MDI_CUDA(cudaEventRecordWithFlags(static_cast<cudaEvent_t>(mark), context.stream, flags));
 }
 
 void wait_mark(Context&, void* mark) { MDI_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(mark))); }
 
 void release_mark(Context&, void* mark) {
   if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+}
+
+void* make_time_mark(Context&) {
+  cudaEvent_t event = nullptr;
+  MDI_CUDA(cudaEventCreate(&event));
+  return event;
+}
+
+bool passed_mark(Context&, void* mark) {
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(mark));
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // an answer, not an error of the next launch
+    return false;
+  }
+  MDI_CUDA(status);
+  return true;
+}
+
+double seconds_between(Context&, void* from, void* to) {
+  float ms = 0;
+  MDI_CUDA(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)));
+  return 1e-3 * static_cast<double>(ms);
 }
 
 constexpr Ops kOps = {
@@ -137,6 +162,9 @@ constexpr Ops kOps = {
     .set_mark = set_mark,
     .wait_mark = wait_mark,
     .release_mark = release_mark,
+    .make_time_mark = make_time_mark,
+    .passed_mark = passed_mark,
+    .seconds_between = seconds_between,
 };
 
 }  // namespace

@@ -34,9 +34,6 @@ struct CudaWorkspace {
   }
 };
 
-// The parts of an operation that are stages of their own to whoever measures (engine/bench).
-enum class OpPart : uint8_t { kIndexQueries, kIndexScores, kIndexSelection, kDispatch, kExpertProducts, kCombine };
-
 // The shared expert's rows that run beside the stream already (begin_shared_expert). Their memory is the workspace's
 // far end, which no other operation sees meanwhile.
 struct SharedAhead {
@@ -53,12 +50,6 @@ struct CudaContext : Context {
   CudaWorkspace workspace;
   bool synchronous = false;  // MDI_CUDA_SYNC: wait after every launch, so that an error names its kernel
   bool capturing = false;    // what is launched is kept in a graph (graph.h), not run
-  // Called on the host where a part of an operation begins; empty in service. It may put work on the stream, as an
-  // event, but not wait for it.
-  void (*on_part)(CudaContext&, OpPart) = nullptr;
-  void begin_part(OpPart part) {
-    if (on_part != nullptr) on_part(*this, part);
-  }
   SharedAhead shared_ahead;
 
   CudaContext(int device, int64_t workspace_bytes);
