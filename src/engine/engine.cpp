@@ -39,6 +39,7 @@ EngineOptions complete(EngineOptions o, const Model& model) {
   // One more for the copy of a block that the prefix cache holds too.
   check_least("blocks (those of one sequence of max_length, and one)", o.blocks, blocks_for(o.max_length) + 1);
   if (!(o.tpot_target >= 0)) throw Error("engine", "tpot_target: expected 0 (no limit) or more seconds");
+  check_least("measure_every", o.measure_every, 0);
   check_least("replay rows", o.replay.rows, 0);
   if (o.replay.rows > 0 && last_source_layer(c) < 0) {
     throw Error("engine",

@@ -6,7 +6,8 @@ namespace mdi {
 // As if no sequence ended by what the step in flight has chosen; take_off() and finish_on_host() see to those that did.
 // None where somebody would have to give up blocks or where drafting pays: proposals follow a token that is known.
 std::optional<EngineCore::Flight> EngineCore::start_next() {
-  const double start = now();
+  begin_part(HostPart::kPlan);
+  const double start = part_began_;
   collect(nullptr, order_, views_);
   if (views_.empty()) return std::nullopt;
   decide_drafting(views_);
@@ -38,11 +39,13 @@ void EngineCore::take_off(Flight flight) {
 // Between the start of the next step and its commit: what is published here is the state before it.
 void EngineCore::land() {
   if (!flight_) return;
+  begin_part(HostPart::kWait);
   const Flight flight = std::move(*flight_);
   flight_.reset();
   const std::span<const int32_t> chosen = runner_.chosen(flight.ticket);
   note_done(flight);
-  const double start = now();
+  begin_part(HostPart::kChoice);
+  const double start = part_began_;
   for (const Part& part : flight.parts) {
     Sequence& s = *part.sequence;
     --s.in_flight;
@@ -50,7 +53,10 @@ void EngineCore::land() {
     s.awaited = 0;
     if (s.ended) continue;
     emit(s, chosen_on_device(chosen[static_cast<size_t>(part.first_sample)]));
-    if (s.answered()) publish(s);
+    if (!s.answered()) continue;
+    begin_part(HostPart::kPublish);
+    publish(s);
+    begin_part(HostPart::kChoice);
   }
   metrics_.sample_seconds.add(now() - start);
 }

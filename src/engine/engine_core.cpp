@@ -15,7 +15,8 @@ RunnerSizes runner_sizes(const Model& model, const EngineOptions& o) {
           .max_samples = std::min(o.max_rows, o.slots * (1 + block)),
           .max_length = o.max_length,
           .drafts = o.draft && model.draft_stages() > 0,
-          .record = o.record_steps};
+          .record = o.record_steps,
+          .measure = o.measure_every > 0};
 }
 
 namespace {
@@ -57,7 +58,8 @@ void EngineCore::take(std::vector<std::unique_ptr<Sequence>> arrived) {
 bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const RequestId> cancels) {
   take(std::move(arrived));
   const bool anything = !idle() || !cancels.empty();
-  metrics_.step_started = now();
+  metrics_.step_started = part_began_ = now();
+  part_ = HostPart::kPlan;
   end_due(cancels);
   sweep();
   encode_next_image();
@@ -68,7 +70,9 @@ bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<
   }
   if (!running_.empty() || !waiting_.empty()) run_step();
   sweep();
+  take_stages();
   update_gauges();
+  begin_part(HostPart::kPlan);
   return anything;
 }
 
@@ -214,6 +218,22 @@ void EngineCore::apply_plan() {
     parts_.push_back(std::move(part));
   }
   runner_.copy_blocks(copies_);
+}
+
+void EngineCore::begin_part(HostPart part) {
+  const double time = now();
+  metrics_.host_seconds[static_cast<size_t>(part_)] += time - part_began_;
+  part_ = part;
+  part_began_ = time;
+}
+
+void EngineCore::take_stages() {
+  if (measured_ == nullptr) return;
+  const std::optional<PerStage<double>> seconds = runner_.take_stages();
+  if (!seconds) return;
+  ++measured_->steps;
+  for (size_t i = 0; i < kStages; ++i) measured_->seconds[static_cast<Stage>(i)] += (*seconds)[static_cast<Stage>(i)];
+  measured_ = nullptr;
 }
 
 void EngineCore::update_gauges() {

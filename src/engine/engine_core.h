@@ -86,11 +86,15 @@ class EngineCore {
   void apply_plan();
   bool reserve(Sequence& s, int32_t tokens);
   void update_gauges();
+  // From here on the thread's time is that part's.
+  void begin_part(HostPart part);
+  void take_stages();  // of a measured step, where it is done
 
   // engine_run.cpp: one step of the model
   void run_step();
   bool host_chooses(const Sequence& s) const;
   Flight start_parts();  // parts_ become the flight's
+  bool measure_next(bool prefill);
   void finish_on_host(Flight flight);
   void ask_grammars(Flight& flight);
   std::vector<Chosen> choose_on_host(const Flight& flight, std::span<const float> logits);  // [parts]
@@ -157,6 +161,9 @@ class EngineCore {
   SamplingScratch scratch_;
   std::vector<RequestId> callback_cancels_;  // of requests whose on_event threw
   EngineMetrics metrics_;
+  HostPart part_ = HostPart::kPlan;  // since part_began_
+  double part_began_ = 0;
+  StageTimes* measured_ = nullptr;  // what the step belongs to that was measured last
 };
 
 }  // namespace mdi

@@ -38,6 +38,7 @@ void EngineCore::insert_by_age(List& list, std::unique_ptr<Sequence> s) {
 // One image, so that what decodes waits for no more than that.
 void EngineCore::encode_next_image() {
   if (encoding_.empty()) return;
+  begin_part(HostPart::kImages);
   Sequence& s = *encoding_.front();
   Request& r = s.owner->request;
   const size_t at = r.image_identities.size() - r.pictures.size();
@@ -51,7 +52,8 @@ void EngineCore::encode_next_image() {
     sweep();
     return;
   }
-  metrics_.image_seconds.add(now() - start);
+  begin_part(HostPart::kPlan);
+  metrics_.image_seconds.add(part_began_ - start);
   r.pictures.erase(r.pictures.begin());
   if (!r.pictures.empty()) return;
   insert_by_age(waiting_, std::move(encoding_.front()));

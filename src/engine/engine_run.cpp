@@ -15,6 +15,7 @@ void EngineCore::run_step() {
     plan();
     apply_plan();
     if (parts_.empty()) return;
+    begin_part(HostPart::kDrafts);
     propose();
     Flight flight = start_parts();
     if (!flight.on_device) return finish_on_host(std::move(flight));
@@ -38,12 +39,14 @@ bool EngineCore::host_chooses(const Sequence& s) const {
 }
 
 EngineCore::Flight EngineCore::start_parts() {
+  begin_part(HostPart::kLaunch);
   Flight flight;
   flight.on_device = options_.device_sampling;
   step_sequences_.clear();
   choice_.clear();
   int32_t rows = 0;
   bool any = false;  // tokens to choose on the device
+  bool prefill = false;
   for (Part& part : parts_) {
     Sequence& s = *part.sequence;
     const int32_t seen = std::min(part.tokens, s.known() - s.committed);
@@ -86,17 +89,33 @@ EngineCore::Flight EngineCore::start_parts() {
     const auto count = static_cast<int32_t>(part.new_tokens.size());
     rows += count;
     flight.load += load_of(s.committed, count, static_cast<int64_t>(part.sample_rows.size()));
-    if (s.generated_count() + s.awaited == 0) metrics_.prefill_tokens += part.tokens;
+    if (s.generated_count() + s.awaited == 0) {
+      metrics_.prefill_tokens += part.tokens;
+      prefill = true;
+    }
     ++s.in_flight;
   }
   metrics_.rows += rows;
   if (!any) choice_.rows.clear();
+  const bool measured = measure_next(prefill);
   flight.started = now();
-  flight.ticket = runner_.start(step_sequences_, options_.replay.form, choice_);
+  flight.ticket = runner_.start(step_sequences_, options_.replay.form, choice_, measured);
   if (!runner_.runs_ahead()) flight.ran = now() - flight.started;
   flight.parts = std::move(parts_);
   parts_.clear();
   return flight;
+}
+
+// The second of each kind is the first: one-time costs of a backend are behind it.
+bool EngineCore::measure_next(bool prefill) {
+  const int64_t every = options_.measure_every;
+  if (every == 0) return false;
+  StageTimes& kind = prefill ? metrics_.prefill_stages : metrics_.decode_stages;
+  if (kind.started++ % every != std::min<int64_t>(1, every - 1)) return false;
+  take_stages();
+  if (!runner_.can_measure()) return false;
+  measured_ = &kind;
+  return true;
 }
 
 // A step's own time: from its start, or from the end of the step before where that was later.
@@ -170,8 +189,11 @@ void EngineCore::ask_grammars(Flight& flight) {
 }
 
 void EngineCore::finish_on_host(Flight flight) {
+  begin_part(HostPart::kPlan);
   plan_ahead(flight);
+  begin_part(HostPart::kMasks);
   ask_grammars(flight);
+  begin_part(HostPart::kWait);
   std::vector<uint8_t> rows;  // that the host looks at
   for (const Part& part : flight.parts) {
     const bool wanted = !part.on_device && !part.sequence->ended;
@@ -181,7 +203,8 @@ void EngineCore::finish_on_host(Flight flight) {
   const std::span<const int32_t> chosen_there = runner_.chosen(flight.ticket);
   note_done(flight);
 
-  const double start = now();
+  begin_part(HostPart::kChoice);
+  const double start = part_began_;
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   std::vector<Chosen> chosen_here = choose_on_host(flight, logits);
   std::vector<int32_t> accepted;
@@ -213,6 +236,7 @@ void EngineCore::finish_on_host(Flight flight) {
 }
 
 void EngineCore::commit_parts(const Flight& flight, std::span<const int32_t> accepted) {
+  begin_part(HostPart::kPublish);
   runner_.commit(accepted);
   for (size_t i = 0; i < flight.parts.size(); ++i) {
     Sequence& s = *flight.parts[i].sequence;

@@ -28,6 +28,30 @@ double Histogram::quantile(double q) const {
   return largest;
 }
 
+const char* host_part_name(HostPart part) {
+  switch (part) {
+    case HostPart::kPlan:
+      return "plan";
+    case HostPart::kImages:
+      return "images";
+    case HostPart::kDrafts:
+      return "drafts";
+    case HostPart::kLaunch:
+      return "launch";
+    case HostPart::kMasks:
+      return "masks";
+    case HostPart::kWait:
+      return "wait";
+    case HostPart::kChoice:
+      return "choice";
+    case HostPart::kPublish:
+      return "publish";
+    case HostPart::kCount:
+      break;
+  }
+  return "?";
+}
+
 namespace {
 
 void line(std::string& out, const char* name, double value, const char* unit = "") {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/stages.h"
+
 namespace mdi {
 
 // Counts by size: bucket i holds values up to kFirst * 2^(i/2) seconds, the last one everything above.
@@ -23,6 +25,30 @@ struct Histogram {
   double quantile(double q) const;
 };
 
+// Where the engine's thread spends a step; with a backend that runs ahead, the device works meanwhile.
+enum class HostPart : uint8_t {
+  kPlan,     // what ends, what is planned, who is admitted and preempted
+  kImages,   // the vision tower
+  kDrafts,   // proposals of the draft layers, which a step verifies
+  kLaunch,   // starting the model's step; on the CPU the step itself
+  kMasks,    // of requests with grammars
+  kWait,     // for the device
+  kChoice,   // tokens: chosen where the host does, turned into text and sent
+  kPublish,  // commit, snapshots and forks
+  kCount
+};
+
+inline constexpr size_t kHostParts = static_cast<size_t>(HostPart::kCount);
+
+const char* host_part_name(HostPart part);  // "plan", ...
+
+// Of the steps that were measured by stage, one in EngineOptions::measure_every.
+struct StageTimes {
+  int64_t started = 0;            // steps of this kind, measured or not
+  int64_t steps = 0;              // measured
+  PerStage<double> seconds = {};  // of those; forward and commit
+};
+
 struct EngineMetrics {
   // Requests
   int64_t submitted = 0, refused_full = 0, refused_invalid = 0;
@@ -38,6 +64,8 @@ struct EngineMetrics {
   int64_t tokens_on_device = 0;                   // of generated_tokens, chosen on the device
   int64_t plans_ahead = 0, plans_ahead_used = 0;  // made while the step before ran; and still right after it
   Histogram step_seconds, plan_seconds, sample_seconds;
+  StageTimes prefill_stages, decode_stages;  // of steps with prompt tokens; of others
+  std::array<double, kHostParts> host_seconds = {};
   double step_started = 0;  // on the engine's clock: a health check sees a step that hangs
   // Prefix cache
   int64_t lookups = 0, hits = 0, hit_tokens = 0, prompt_tokens = 0, snapshots = 0, snapshots_evicted = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/stage_ops.h"
+
 namespace mdi {
 
 namespace {
@@ -36,6 +38,10 @@ int64_t choice_bytes(const RunnerSizes& sizes) {
          int64_t{sizes.slots} * 3 * static_cast<int64_t>(sizeof(int32_t));
 }
 
+// A layer has at most 14 stages one after the other, and two or three more for each further part of index scores and of
+// expert rows, which long prefills alone have: 10 sources with 4 parts each at 4,096 rows behind 131,072 tokens.
+size_t marks_of(const Model& model) { return 64 * static_cast<size_t>(model.config().n_layers + 1); }
+
 }  // namespace
 
 size_t recorded_count(const Model& model, const RunnerSizes& sizes) { return shapes_of(model, sizes).size(); }
@@ -58,6 +64,7 @@ Runner::Runner(Context& context, const Model& model, const RunnerSizes& sizes)
   const int64_t values = int64_t{sizes.max_samples} * model.config().vocab_size;
   logits_ = static_cast<float*>(context.ops->allocate_host(context, values * static_cast<int64_t>(sizeof(float))));
   choice_ = DeviceBuffer(context, choice_bytes(sizes_));
+  if (sizes.measure) clock_ = std::make_unique<StageClock>(context, marks_of(model));
   for (Turn& turn : turns_) {
     const int64_t chosen = int64_t{sizes.max_samples} * static_cast<int64_t>(sizeof(int32_t));
     turn.device_chosen = DeviceBuffer(context, chosen);
@@ -92,11 +99,18 @@ void Runner::copy_blocks(std::span<const CopyBlock> copies) {
   for (const CopyBlock& copy : copies) copy_block(context_, state_, copy.from, copy.to);
 }
 
-int32_t Runner::start(std::span<const StepSequence> sequences, ReplayForm form, const StepChoice& choice) {
+int32_t Runner::start(std::span<const StepSequence> sequences, ReplayForm form, const StepChoice& choice,
+                      bool measured) {
   turn_ ^= 1;
   step_ = make_step(model_, state_, sequences, form);
+  measured_ = measured && can_measure();
+  std::optional<StageScope> scope;
+  if (measured_) {
+    scope.emplace(context_, *clock_);
+    clock_->start(Stage::kOther, step_.rows());
+  }
   const auto place = [&] { place_tokens(choice); };
-  recorded_ = recorder_ && recorder_->forward(step_, place);
+  recorded_ = !measured_ && recorder_ && recorder_->forward(step_, place);
   if (recorded_) {
     ++recorded_steps_;
   } else {
@@ -105,6 +119,7 @@ int32_t Runner::start(std::span<const StepSequence> sequences, ReplayForm form, 
     run_forward(context_, model_, state_, step_, buffers_);
   }
   choose(choice);
+  if (measured_) clock_->pause();
   return turn_;
 }
 
@@ -183,11 +198,23 @@ std::span<const float> Runner::fetch(std::span<const uint8_t> rows) {
 }
 
 void Runner::commit(std::span<const int32_t> accepted) {
-  if (recorded_) {
-    recorder_->commit(accepted);
-  } else {
-    mdi::commit(context_, model_, state_, step_, buffers_, accepted);
+  if (recorded_) return recorder_->commit(accepted);
+  std::optional<StageScope> scope;
+  if (measured_) {
+    scope.emplace(context_, *clock_);
+    clock_->begin(Stage::kOther);
   }
+  mdi::commit(context_, model_, state_, step_, buffers_, accepted);
+  if (!measured_) return;
+  clock_->pause();
+  measured_ = false;
+  measured_done_ = true;
+}
+
+std::optional<PerStage<double>> Runner::take_stages() {
+  if (!measured_done_ || !clock_->passed()) return std::nullopt;
+  measured_done_ = false;
+  return clock_->read();
 }
 
 Drafts Runner::propose(std::span<const DraftSequence> sequences, const DraftChoice& choose) {

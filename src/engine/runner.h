@@ -4,10 +4,12 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "cache/block_table.h"
+#include "engine/stage_clock.h"
 #include "engine/step_recorder.h"
 #include "kernels/sample.h"
 #include "model/draft.h"
@@ -22,8 +24,9 @@ struct RunnerSizes {
   int32_t max_samples = 0;  // rows of a step through the head
   int64_t max_length = 0;   // of a sequence
   bool drafts = false;
-  bool record = true;  // steps of fixed shapes, where the backend keeps what is recorded
-  bool warm = true;    // false: nothing is run or recorded, for whoever counts what is allocated
+  bool record = true;    // steps of fixed shapes, where the backend keeps what is recorded
+  bool measure = false;  // steps may be measured by stage
+  bool warm = true;      // false: nothing is run or recorded, for whoever counts what is allocated
 };
 
 // What of a step's tokens is chosen on the device, and which of its own tokens are.
@@ -70,8 +73,10 @@ class Runner {
 
   // Starts a step and the choice of its tokens. With CUDA it runs while the caller goes on; nothing of it is permanent
   // before commit(). Returns a ticket for chosen(). The step before may still run, but its commit has been asked for,
-  // and the choice of the one before that has been waited for.
-  int32_t start(std::span<const StepSequence> sequences, ReplayForm form, const StepChoice& choice = {});
+  // and the choice of the one before that has been waited for. A step that is measured is launched operation by
+  // operation: same bits, and where steps are recorded it takes somewhat longer than one that is.
+  int32_t start(std::span<const StepSequence> sequences, ReplayForm form, const StepChoice& choice = {},
+                bool measured = false);
   // Waits for a started step, not for what came after it. [samples] what the device chose (kernels/sample.h); valid
   // until the second start() from then on.
   std::span<const int32_t> chosen(int32_t ticket);
@@ -80,6 +85,12 @@ class Runner {
   std::span<const float> fetch(std::span<const uint8_t> rows = {});
   // Of the step started last; accepted[s]: new tokens that sequence s of the step keeps.
   void commit(std::span<const int32_t> accepted);
+
+  // Whether a step can be measured: what the one before took has been asked for.
+  bool can_measure() const { return clock_ != nullptr && !measured_done_; }
+  // Seconds a stage, forward and commit, of the step that was measured last, once: when the device is done with it.
+  // None before, and for a step of more stages than there are marks. Does not wait.
+  std::optional<PerStage<double>> take_stages();
 
   // Proposals for sequences whose state is committed. Not between start() and commit().
   Drafts propose(std::span<const DraftSequence> sequences, const DraftChoice& choose);
@@ -110,6 +121,9 @@ class Runner {
   Step step_;
   bool recorded_ = false;  // step_ ran what was recorded
   int64_t recorded_steps_ = 0;
+  std::unique_ptr<StageClock> clock_;
+  bool measured_ = false;       // step_ is
+  bool measured_done_ = false;  // a step was, and its commit has been asked for
   std::array<Turn, 2> turns_;
   int32_t turn_ = 0;         // of the step started last
   DeviceBuffer choice_;      // as Turn::choice

@@ -118,6 +118,24 @@ void steps(Text& t, const EngineMetrics& m) {
   t.counter("mdi_steps_drafts_off_total", "Steps in which drafting would have been a loss", m.steps_drafts_off);
 }
 
+void stages(Text& t, const EngineMetrics& m) {
+  const std::pair<const char*, const StageTimes&> kinds[] = {{"prefill", m.prefill_stages},
+                                                             {"decode", m.decode_stages}};
+  t.family("mdi_step_stage_seconds_total", "counter", "Time of the measured steps inside the model, by stage");
+  for (const auto& [kind, times] : kinds) {
+    for (size_t i = 0; i < kStages; ++i) {
+      const auto stage = static_cast<Stage>(i);
+      t.sample(times.seconds[stage], {{"step", kind}, {"stage", stage_name(stage)}});
+    }
+  }
+  t.family("mdi_step_stage_steps_total", "counter", "Steps that were measured by stage");
+  for (const auto& [kind, times] : kinds) t.sample(times.steps, {{"step", kind}});
+  t.family("mdi_step_host_seconds_total", "counter", "Time of the engine's thread in all steps, by part");
+  for (size_t i = 0; i < kHostParts; ++i) {
+    t.sample(m.host_seconds[i], {{"part", host_part_name(static_cast<HostPart>(i))}});
+  }
+}
+
 void cache(Text& t, const EngineMetrics& m) {
   t.counter("mdi_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache", m.hit_tokens);
   t.counter("mdi_prefix_lookups_total", "Requests that looked into the prefix cache", m.lookups);
@@ -181,6 +199,7 @@ std::string metrics_text(const MetricsInput& input) {
   t.gauge("mdi_failed", "1 after a failure of the engine", int64_t{input.failed ? 1 : 0});
   requests(t, input.engine);
   steps(t, input.engine);
+  stages(t, input.engine);
   cache(t, input.engine);
   service(t, input.service, input.early_errors);
   http(t, input.http);

@@ -1,7 +1,8 @@
 // Recorded steps on the GPU: a graph of a padded step gives the bits of the step launched operation by operation, over
 // random mixes of sequences, contexts and blocks to verify, with poison in all that is not a real row's; serving
-// allocates, captures and loads nothing. With --time, what a decode step takes both ways. The tiny text model; where
-// MDI_SLICE names a checkpoint (`mdi synth DIR --preset slice`), that one too.
+// allocates, captures and loads nothing, also where steps are measured by stage; a measured step's stages add up to it.
+// With --time, what a decode step takes both ways. The tiny text model; where MDI_SLICE names a checkpoint (`mdi synth
+// DIR --preset slice`), that one too.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -39,6 +40,16 @@ cudaError_t __wrap_cudaHostAlloc(void** p, size_t bytes, unsigned flags) {
   ++set_up_calls;
   return __real_cudaHostAlloc(p, bytes, flags);
 }
+cudaError_t __real_cudaEventCreate(cudaEvent_t*);
+cudaError_t __wrap_cudaEventCreate(cudaEvent_t* event) {
+  ++set_up_calls;
+  return __real_cudaEventCreate(event);
+}
+cudaError_t __real_cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
+cudaError_t __wrap_cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  ++set_up_calls;
+  return __real_cudaEventCreateWithFlags(event, flags);
+}
 cudaError_t __real_cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t __wrap_cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   ++set_up_calls;
@@ -75,9 +86,11 @@ void check_mixes(const Subject& s, int sequences, int64_t length, int32_t block,
   s.h.expect("graph mixes", s.name + ", " + std::to_string(sequences) + " sequences", run.wrong.empty(), note);
 }
 
-void check_serving(const Subject& s) {
+// measure_every: of the steps of a kind, one is measured by stage.
+void check_serving(const Subject& s, int32_t measure_every) {
   const int requests = s.h.small() ? 5 : 20;
   EngineOptions o;
+  o.measure_every = measure_every;
   o.slots = s.h.small() ? 2 : 6;
   o.max_length = testing::kMixedLength;
   o.snapshot_min_tokens = 1;
@@ -104,30 +117,49 @@ void check_serving(const Subject& s) {
   MDI_CUDA(cudaMemGetInfo(&free_after, &total));
   const EngineMetrics m = engine.metrics();
   // Free memory is that of the GPU, which other processes may use too: shown, not judged.
-  s.h.expect("graph serving sets up nothing", s.name,
-             set_up_calls == at_start && at_start > before && m.ended_length == answers && m.steps_recorded > 0,
+  s.h.expect("graph serving sets up nothing", s.name + ", one step in " + std::to_string(measure_every) + " measured",
+             set_up_calls == at_start && at_start > before && m.ended_length == answers && m.steps_recorded > 0 &&
+                 m.decode_stages.steps > 0,
              std::to_string(at_start - before) + " allocations and captures in " +
                  std::to_string(static_cast<int64_t>(1e3 * ready)) + " ms at start, " +
                  std::to_string(set_up_calls - at_start) + " while serving, " + std::to_string(m.steps_recorded) +
-                 " of " + std::to_string(m.steps) + " steps from graphs, free memory changed by " +
+                 " of " + std::to_string(m.steps) + " steps from graphs, " +
+                 std::to_string(m.prefill_stages.steps + m.decode_stages.steps) + " measured, free memory changed by " +
                  std::to_string(static_cast<int64_t>(free_after) - static_cast<int64_t>(free_before)) + " bytes");
 }
 
-// Median of a decode step of `sequences` sequences behind `context` tokens, logits on the host and commit asked for.
-double step_ms(const Subject& s, int32_t sequences, int32_t context, int64_t max_length, bool record) {
-  const auto blocks = static_cast<int32_t>(blocks_for(context + 200));
-  Runner runner(s.h.cuda(), s.model,
-                {.slots = sequences,
-                 .blocks = blocks * sequences,
-                 .snapshots = 0,
-                 .max_rows = 512,
-                 .max_samples = sequences,
-                 .max_length = max_length,
-                 .drafts = false,
-                 .record = record});
+// Sequences of one length that decode.
+struct Decoding {
+  Context& context;
+  Runner runner;
+  int32_t sequences;
   std::vector<std::vector<int32_t>> tables;
-  for (int32_t i = 0; i < sequences; ++i) tables.push_back(testing::iota_blocks(i * blocks, blocks));
-  const auto step = [&](int32_t first, int32_t count, int32_t at, const std::vector<int32_t>& tokens) {
+
+  Decoding(const Subject& s, int32_t count, int32_t length, int64_t max_length, bool record)
+      : context(s.h.cuda()),
+        runner(context, s.model,
+               {.slots = count,
+                .blocks = static_cast<int32_t>(blocks_for(length + 200)) * count,
+                .snapshots = 0,
+                .max_rows = 512,
+                .max_samples = count,
+                .max_length = max_length,
+                .drafts = false,
+                .record = record,
+                .measure = true}),
+        sequences(count) {
+    const auto blocks = static_cast<int32_t>(blocks_for(length + 200));
+    for (int32_t i = 0; i < sequences; ++i) tables.push_back(testing::iota_blocks(i * blocks, blocks));
+    for (int32_t i = 0; i < sequences; ++i) {
+      for (int32_t at = 0; at < length; at += 512) {
+        const auto tokens = testing::some_tokens(std::min(512, length - at), static_cast<uint32_t>(at + i));
+        start(i, 1, at, tokens, false);
+        runner.fetch();
+        commit(1, tokens);
+      }
+    }
+  }
+  void start(int32_t first, int32_t count, int32_t at, const std::vector<int32_t>& tokens, bool measured) {
     const std::vector<int32_t> sample = {static_cast<int32_t>(tokens.size()) - 1};
     std::vector<StepSequence> parts;
     for (int32_t i = first; i < first + count; ++i) {
@@ -139,23 +171,64 @@ double step_ms(const Subject& s, int32_t sequences, int32_t context, int64_t max
       part.sample_tokens = sample;
       parts.push_back(part);
     }
-    runner.start(parts, ReplayForm::kAfterLastSource);
-    runner.fetch();
-    runner.commit(std::vector<int32_t>(parts.size(), static_cast<int32_t>(tokens.size())));
-  };
-  for (int32_t i = 0; i < sequences; ++i) {
-    for (int32_t at = 0; at < context; at += 512) {
-      step(i, 1, at, testing::some_tokens(std::min(512, context - at), static_cast<uint32_t>(at + i)));
-    }
+    runner.start(parts, ReplayForm::kAfterLastSource, {}, measured);
   }
+  void commit(int32_t count, const std::vector<int32_t>& tokens) {
+    runner.commit(std::vector<int32_t>(static_cast<size_t>(count), static_cast<int32_t>(tokens.size())));
+  }
+};
+
+// Median of a decode step of `sequences` sequences behind `context` tokens, logits on the host and commit asked for.
+double step_ms(const Subject& s, int32_t sequences, int32_t context, int64_t max_length, bool record) {
+  Decoding d(s, sequences, context, max_length, record);
   std::vector<double> ms;
   for (int32_t n = 0; n < 150; ++n) {
     const double start = seconds();
-    step(0, sequences, context + n, {7 + n});
+    d.start(0, sequences, context + n, {7 + n}, false);
+    d.runner.fetch();
+    d.commit(sequences, {7 + n});
     if (n >= 50) ms.push_back(1e3 * (seconds() - start));
   }
   std::nth_element(ms.begin(), ms.begin() + 50, ms.end());
   return ms[50];
+}
+
+// The stages of a measured step against events around its forward and its commit, median of 21 steps.
+void check_stages(const Subject& s, int32_t sequences, int32_t tokens) {
+  constexpr int32_t kLength = 100;
+  constexpr size_t kSteps = 21;
+  Decoding d(s, sequences, kLength, 4096, true);
+  cudaStream_t stream = s.h.cuda().stream;
+  cudaEvent_t events[4];
+  for (cudaEvent_t& event : events) MDI_CUDA(cudaEventCreate(&event));
+  std::vector<double> shares;
+  double last = 0;
+  while (shares.size() < kSteps) {
+    const auto step = testing::some_tokens(tokens, static_cast<uint32_t>(shares.size()));
+    MDI_CUDA(cudaEventRecord(events[0], stream));
+    d.start(0, sequences, kLength, step, true);
+    MDI_CUDA(cudaEventRecord(events[1], stream));
+    d.runner.fetch();
+    MDI_CUDA(cudaEventRecord(events[2], stream));
+    // Nothing is kept, so that the next step is the same.
+    d.runner.commit(std::vector<int32_t>(static_cast<size_t>(sequences), 0));
+    MDI_CUDA(cudaEventRecord(events[3], stream));
+    MDI_CUDA(cudaStreamSynchronize(stream));
+    float forward = 0, commit = 0;
+    MDI_CUDA(cudaEventElapsedTime(&forward, events[0], events[1]));
+    MDI_CUDA(cudaEventElapsedTime(&commit, events[2], events[3]));
+    const std::optional<PerStage<double>> stages = d.runner.take_stages();
+    double sum = 0;
+    for (size_t i = 0; stages && i < kStages; ++i) sum += 1e3 * (*stages)[static_cast<Stage>(i)];
+    last = static_cast<double>(forward + commit);
+    shares.push_back(sum / last);
+  }
+  for (cudaEvent_t event : events) cudaEventDestroy(event);
+  std::nth_element(shares.begin(), shares.begin() + kSteps / 2, shares.end());
+  const double share = shares[kSteps / 2];
+  s.h.expect("graph stages add up", s.name + ", " + std::to_string(sequences) + " x " + std::to_string(tokens),
+             share >= 0.95 && share <= 1.001 && d.runner.recorded_steps() == 0,
+             std::to_string(100 * share) + " % of a step of " + std::to_string(last) + " ms");
 }
 
 void time_steps(const Subject& s) {
@@ -179,7 +252,13 @@ void check_placed(Harness& h, const std::string& name, Model model) {
       check_mixes(s, 24, 300, 6, steps, 3);
     }
   }
-  if (h.wants("graph serving")) check_serving(s);
+  if (h.wants("graph serving")) {
+    if (!h.small()) check_serving(s, 64);
+    check_serving(s, 3);
+  }
+  if (h.wants("graph stages") && !h.small()) {
+    for (const auto& [sequences, tokens] : {std::pair{1, 1}, {4, 1}, {2, 60}}) check_stages(s, sequences, tokens);
+  }
   if (h.timing()) time_steps(s);
 }
 

@@ -67,6 +67,9 @@ MetricsInput some() {
   in.engine.proposed = {10, 5};
   in.engine.accepted = {7, 2};
   in.engine.ended_cancelled = 4;
+  in.engine.decode_stages.steps = 5;
+  in.engine.decode_stages.seconds[Stage::kRouted] = 0.25;
+  in.engine.host_seconds[static_cast<size_t>(HostPart::kMasks)] = 1.5;
   in.service.errors[0] = 7;
   in.early_errors[0] = 2;
   in.early_errors[1] = 3;
@@ -112,6 +115,24 @@ TEST(MetricsText, HistogramsAreCumulative) {
   }
   EXPECT_EQ(before, 6);
   EXPECT_EQ(p.samples.at("mdi_time_to_first_token_seconds_count"), 6);
+}
+
+// What costs nothing is there with 0, so that a sum over stages is one over all of them.
+TEST(MetricsText, EveryStageAndPartIsThere) {
+  const Parsed p = parse(metrics_text(some()));
+  for (const std::string step : {"prefill", "decode"}) {
+    for (size_t i = 0; i < kStages; ++i) {
+      const std::string stage = stage_name(static_cast<Stage>(i));
+      const double seconds = step == "decode" && stage == "routed experts" ? 0.25 : 0;
+      EXPECT_EQ(p.samples.at("mdi_step_stage_seconds_total{step=\"" + step + "\",stage=\"" + stage + "\"}"), seconds);
+    }
+  }
+  EXPECT_EQ(p.samples.at("mdi_step_stage_steps_total{step=\"prefill\"}"), 0);
+  EXPECT_EQ(p.samples.at("mdi_step_stage_steps_total{step=\"decode\"}"), 5);
+  for (size_t i = 0; i < kHostParts; ++i) {
+    const std::string part = host_part_name(static_cast<HostPart>(i));
+    EXPECT_EQ(p.samples.at("mdi_step_host_seconds_total{part=\"" + part + "\"}"), part == "masks" ? 1.5 : 0);
+  }
 }
 
 TEST(MetricsText, TheProcessIsThisOne) {
