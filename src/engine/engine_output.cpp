@@ -18,9 +18,15 @@ SamplingSequence EngineCore::sampling_of(Sequence& s) const {
 
 namespace {
 
-const char* fault_text(SamplingFault fault) {
-  return fault == SamplingFault::kNothingAllowed ? "no token is allowed here, or finding one took too long"
-                                                 : "the model's output is not a finite number";
+std::string fault_text(const Chosen& chosen) {
+  switch (chosen.fault) {
+    case SamplingFault::kGrammar:
+      return chosen.error;
+    case SamplingFault::kNothingAllowed:
+      return "request: of the tokens that are allowed here none can be chosen";
+    default:
+      return "the model's output is not a finite number";
+  }
 }
 
 }  // namespace
@@ -40,7 +46,8 @@ int32_t EngineCore::emit(Sequence& s, const Chosen& chosen) {
   Event event;
   event.sample = s.sample;
   if (chosen.fault != SamplingFault::kNone) {
-    end(s, EndReason::kError, fault_text(chosen.fault), std::move(event));
+    const bool models = chosen.fault == SamplingFault::kNotANumber;
+    end(s, models ? EndReason::kError : EndReason::kInvalid, fault_text(chosen), std::move(event));
     return 0;
   }
   const Request& r = s.request();
@@ -109,6 +116,9 @@ void EngineCore::end(Sequence& s, EndReason reason, const std::string& error, Ev
       break;
     case EndReason::kError:
       ++metrics_.ended_error;
+      break;
+    case EndReason::kInvalid:
+      ++metrics_.ended_invalid;
       break;
   }
   send(*s.owner, std::move(event));

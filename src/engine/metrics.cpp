@@ -82,6 +82,7 @@ std::string describe(const EngineMetrics& m) {
   line(out, "ended: deadline", as_double(m.ended_deadline));
   line(out, "ended: stalled", as_double(m.ended_stalled));
   line(out, "ended: error", as_double(m.ended_error));
+  line(out, "ended: invalid", as_double(m.ended_invalid));
   line(out, "steps", as_double(m.steps));
   line(out, "steps recorded", as_double(m.steps_recorded));
   line(out, "steps chained", as_double(m.steps_chained));

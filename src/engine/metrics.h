@@ -53,6 +53,7 @@ struct EngineMetrics {
   // Requests
   int64_t submitted = 0, refused_full = 0, refused_invalid = 0;
   int64_t ended_stop = 0, ended_length = 0, ended_cancelled = 0, ended_deadline = 0, ended_stalled = 0, ended_error = 0;
+  int64_t ended_invalid = 0;
   int64_t late_cancels = 0;     // for requests that are not there (any more): ignored
   int64_t callback_errors = 0;  // event callbacks that threw; their request was cancelled
   // Now

@@ -39,7 +39,7 @@ inline size_t token_bit_words(int64_t vocab) { return static_cast<size_t>((vocab
 // state that a rejection could leave behind; whoever implements it may remember states by prefix. Sets `bits` (given
 // all zero) and returns true, or returns false when anything may follow. Called while a step runs, before the choice of
 // its tokens, and while drafting: for one request by one thread at a time, not always the same one, and for different
-// requests by several threads at once.
+// requests by several threads at once. What it throws is the request's own fault and ends it (EndReason::kInvalid).
 using AllowedTokens = std::function<bool(std::span<const int32_t> generated, TokenBits bits)>;
 
 // Whether any parameter needs a TokenHistory or changes a logit.

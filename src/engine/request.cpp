@@ -18,6 +18,8 @@ const char* end_reason_name(EndReason reason) {
       return "deadline";
     case EndReason::kStalled:
       return "stalled";
+    case EndReason::kInvalid:
+      return "invalid";
     case EndReason::kError:
       return "error";
   }

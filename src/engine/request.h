@@ -25,6 +25,7 @@ enum class EndReason : uint8_t {
   kDeadline,
   kStalled,  // the watchdog saw no progress
   kError,    // Event::error says what
+  kInvalid,  // by its own fault: Event::error says what of it, as mdi::Error does, and why
 };
 const char* end_reason_name(EndReason reason);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 namespace mdi {
 
@@ -12,7 +13,19 @@ struct Adjusted {
   std::span<const float> row;
   SamplingFault fault = SamplingFault::kNone;
   int32_t best = -1;  // its argmax, where that is known
+  std::string error = {};
 };
+
+// `allowed` behind these tokens; `mask` is used again.
+void ask(const AllowedTokens& allowed, std::span<const int32_t> generated, size_t words, TokenMask& mask) {
+  mask.bits.assign(words, 0);
+  mask.fault.clear();
+  try {
+    mask.restricts = allowed(generated, mask.bits);
+  } catch (const std::exception& e) {
+    mask.fault = e.what();
+  }
+}
 
 Adjusted adjust(std::span<const float> logits, std::span<const Proposal> before, const SamplingSequence& s,
                 SamplingScratch& scratch) {
@@ -33,16 +46,17 @@ Adjusted adjust(std::span<const float> logits, std::span<const Proposal> before,
       for (const Proposal& p : before) s.history->pop(p.token);
     }
   }
-  if (masks && !s.masks.empty()) {
-    const TokenMask& mask = s.masks[before.size()];
-    if (mask.restricts && !apply_allowed(scratch.row, mask.bits)) {
-      return {scratch.row, SamplingFault::kNothingAllowed};
+  if (masks) {
+    const TokenMask* mask = &scratch.mask;
+    if (!s.masks.empty()) {
+      mask = &s.masks[before.size()];
+    } else {
+      scratch.generated.assign(s.generated.begin(), s.generated.end());
+      for (const Proposal& p : before) scratch.generated.push_back(p.token);
+      ask(*s.allowed, scratch.generated, token_bit_words(static_cast<int64_t>(logits.size())), scratch.mask);
     }
-  } else if (masks) {
-    scratch.generated.assign(s.generated.begin(), s.generated.end());
-    for (const Proposal& p : before) scratch.generated.push_back(p.token);
-    scratch.bits.assign(token_bit_words(static_cast<int64_t>(logits.size())), 0);
-    if ((*s.allowed)(scratch.generated, scratch.bits) && !apply_allowed(scratch.row, scratch.bits)) {
+    if (!mask->fault.empty()) return {scratch.row, SamplingFault::kGrammar, -1, mask->fault};
+    if (mask->restricts && !apply_allowed(scratch.row, mask->bits)) {
       return {scratch.row, SamplingFault::kNothingAllowed};
     }
   }
@@ -56,8 +70,7 @@ std::vector<TokenMask> make_masks(const AllowedTokens& allowed, std::span<const 
   std::vector<TokenMask> masks(1 + proposals.size());
   std::vector<int32_t> tokens(generated.begin(), generated.end());
   for (size_t i = 0; i < masks.size(); ++i) {
-    masks[i].bits.assign(token_bit_words(vocab), 0);
-    masks[i].restricts = allowed(tokens, masks[i].bits);
+    ask(allowed, tokens, token_bit_words(vocab), masks[i]);
     if (i < proposals.size()) tokens.push_back(proposals[i].token);
   }
   return masks;
@@ -71,6 +84,7 @@ Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<con
   if (proposals.empty()) {
     const Adjusted adjusted = adjust(row(0), {}, s, scratch);
     chosen.fault = adjusted.fault;
+    chosen.error = adjusted.error;
     if (chosen.fault == SamplingFault::kNone) {
       const bool known = s.params->temperature == 0.0f && adjusted.best >= 0;
       chosen.tokens.push_back(known ? adjusted.best : sample(adjusted.row, *s.params, s.sequence, s.position));
@@ -83,7 +97,10 @@ Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<con
     for (; usable <= proposals.size(); ++usable) {
       const Adjusted adjusted = adjust(row(usable), proposals.first(usable), s, scratch);
       if (adjusted.fault != SamplingFault::kNone) {
-        if (usable == 0) chosen.fault = adjusted.fault;
+        if (usable == 0) {
+          chosen.fault = adjusted.fault;
+          chosen.error = adjusted.error;
+        }
         break;
       }
       targets.push_back(distribution(adjusted.row, *s.params));

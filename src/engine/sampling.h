@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/logprobs.h"
@@ -17,6 +18,7 @@ namespace mdi {
 struct TokenMask {
   bool restricts = false;
   std::vector<uint32_t> bits;  // where it does (penalties.h, TokenBits)
+  std::string fault;           // what the function threw; empty: nothing
 };
 
 // What the choice depends on besides the logits. Everything is a function of committed tokens.
@@ -31,19 +33,20 @@ struct SamplingSequence {
   std::span<const TokenMask> masks = {};    // make_masks() of these, made beforehand; empty: `allowed` is asked
 };
 
-enum class SamplingFault : uint8_t { kNone, kNotANumber, kNothingAllowed };
+enum class SamplingFault : uint8_t { kNone, kNotANumber, kNothingAllowed, kGrammar };
 
 struct Chosen {
   int32_t accepted = 0;            // proposals
   std::vector<int32_t> tokens;     // accepted proposals and one token of the target's own; empty with a fault
   std::vector<Logprobs> logprobs;  // one a token, where wanted
   SamplingFault fault = SamplingFault::kNone;
+  std::string error;  // kGrammar: TokenMask::fault
 };
 
 // Memory that the functions below use again.
 struct SamplingScratch {
   std::vector<float> row;
-  std::vector<uint32_t> bits;
+  TokenMask mask;
   std::vector<int32_t> generated;
 };
 

@@ -132,8 +132,10 @@ void Answer::end(Sample& sample, const Event& event, AnswerPart& part) {
       part.error = "the request made no progress";
       return;
     case EndReason::kError:
+    case EndReason::kInvalid:
       part.finish = Finish::kError;
       part.error = event.error;
+      part.invalid = reason == EndReason::kInvalid;
       return;
   }
   if (settings_.chat && memory_ != nullptr) memory_->remember(settings_.place, reply);

@@ -51,6 +51,7 @@ struct AnswerPart {
   std::optional<Finish> finish;     // the last part of this sample
   std::string stop;                 // kStopString of a conversation: which
   std::string error;                // kError
+  bool invalid = false;             // kError: by the request's own fault, and `error` is an mdi::Error's text
   AnswerUsage usage;                // of this sample, up to here
   AnswerUsage total;                // of all samples, up to here; the prompt counts once
   bool last = false;                // the last part of the request

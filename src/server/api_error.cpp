@@ -45,8 +45,9 @@ ApiError invalid_param(const std::string& param, std::string_view expected, std:
           param, "invalid_value"};
 }
 
-ApiError invalid_request(const Error& error) {
-  const std::string message = error.what();
+ApiError invalid_request(const Error& error) { return invalid_request(std::string(error.what())); }
+
+ApiError invalid_request(const std::string& message) {
   const std::string_view where = std::string_view(message).substr(0, message.find(": "));
   const auto end = std::find_if_not(where.begin(), where.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '[' || c == ']';

@@ -52,6 +52,7 @@ ApiError invalid_param(const std::string& param, std::string_view expected, std:
 
 // An mdi::Error about the request (its `where` is the path of a member, as parse_messages' is) as a 400.
 ApiError invalid_request(const Error& error);
+ApiError invalid_request(const std::string& what);  // Error::what()
 
 // What an answer's status counts as.
 ApiErrorKind kind_of_status(int status);

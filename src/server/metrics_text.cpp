@@ -86,6 +86,7 @@ void requests(Text& t, const EngineMetrics& m) {
   t.sample(m.ended_deadline, {{"reason", "deadline"}});
   t.sample(m.ended_stalled, {{"reason", "stalled"}});
   t.sample(m.ended_error, {{"reason", "error"}});
+  t.sample(m.ended_invalid, {{"reason", "invalid"}});
   t.counter("mdi_late_cancels_total", "Cancels of requests that had ended: ignored", m.late_cancels);
   t.counter("mdi_callback_errors_total", "Requests cancelled because their events could not be delivered",
             m.callback_errors);

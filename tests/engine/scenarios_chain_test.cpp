@@ -163,15 +163,22 @@ TEST(Chain, GrammarsOfSeveralRequestsAreAskedWithTheirOwnTokens) {
   }
 }
 
-TEST(Chain, AGrammarThatThrowsEndsTheEngineWithItsWords) {
+TEST(Chain, AGrammarThatThrowsEndsItsRequestWithItsWords) {
   Served served(options());
-  for (uint32_t i = 0; i < 2; ++i) {
-    Request r = request(some_tokens(10, i), 20);
-    r.allowed = [](std::span<const int32_t>, TokenBits) -> bool { throw std::runtime_error("no such rule"); };
-    served.submit(std::move(r));
-  }
-  EXPECT_THROW(served.engine->run(), std::runtime_error);
-  EXPECT_NE(served.engine->failure().find("no such rule"), std::string::npos);
+  Request r = request(some_tokens(10, 0), 20);
+  r.allowed = [](std::span<const int32_t> generated, TokenBits) -> bool {
+    if (generated.size() == 3) throw std::runtime_error("no such rule");
+    return false;
+  };
+  const RequestId broken = served.submit(std::move(r));
+  const RequestId fine = served.submit(request(some_tokens(10, 1), 20));
+  served.engine->run();
+  EXPECT_EQ(served.answer(broken).end, EndReason::kInvalid);
+  EXPECT_EQ(served.answer(broken).error, "no such rule");
+  EXPECT_EQ(served.answer(broken).tokens.size(), 3u);
+  EXPECT_EQ(served.answer(fine).tokens, alone(some_tokens(10, 1), 20));
+  EXPECT_EQ(served.engine->metrics().ended_invalid, 1);
+  served.expect_nothing_held();
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST(SpeculationScenario, AGrammarThatAllowsNothingEndsItsRequestAndNobodyElses)
   const RequestId stuck = served.submit(std::move(r));
   const RequestId fine = served.submit(request(some_tokens(20, 2), 10));
   served.engine->run();
-  EXPECT_EQ(served.answer(stuck).end, EndReason::kError);
+  EXPECT_EQ(served.answer(stuck).end, EndReason::kInvalid);
   EXPECT_EQ(served.answer(stuck).tokens.size(), 6u);
   EXPECT_EQ(served.answer(fine).tokens, alone(some_tokens(20, 2), 10));
   served.expect_nothing_held();

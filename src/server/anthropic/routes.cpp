@@ -22,16 +22,23 @@ using Signer = std::shared_ptr<const ThinkingSigner>;
 using Work = void (*)(Service&, const Signer&, const HttpRequest&, const std::shared_ptr<HttpReply>&);
 
 // What is wrong with a schema is said of the member that has it here.
+std::string named_here(std::string_view what) {
+  constexpr std::string_view kOpenai = "response_format";
+  if (!what.starts_with(kOpenai)) return std::string(what);
+  return "output_config.format" + std::string(what.substr(kOpenai.size()));
+}
+
 CancelGeneration generate(Service& service, Generation generation, AnswerCallback answer) {
+  const auto named = [answer = std::move(answer)](const AnswerPart& part) {
+    if (!part.invalid) return answer(part);
+    AnswerPart here = part;
+    here.error = named_here(part.error);
+    answer(here);
+  };
   try {
-    return service.generate(std::move(generation), std::move(answer));
+    return service.generate(std::move(generation), named);
   } catch (const Error& error) {
-    constexpr std::string_view kOpenai = "response_format";
-    const std::string_view what = error.what();
-    const size_t colon = what.find(": ");
-    if (!what.starts_with(kOpenai) || colon == std::string_view::npos) throw;
-    const std::string place(what.substr(kOpenai.size(), colon - kOpenai.size()));
-    throw Error("output_config.format" + place, std::string(what.substr(colon + 2)));
+    throw invalid_request(named_here(error.what()));
   }
 }
 

@@ -50,6 +50,7 @@ ApiError answer_error(const AnswerPart& part) {
   if (part.finish == Finish::kCancelled) {
     return {ApiErrorKind::kUnavailable, "The request was cancelled: the server is shutting down.", {}, "cancelled"};
   }
+  if (part.invalid) return invalid_request(part.error);
   return {ApiErrorKind::kInternal, "Generation failed: " + part.error, {}, "generation_failed"};
 }
 
