@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/slow_masks.h"
+
 namespace mdi {
 
 RunnerSizes runner_sizes(const Model& model, const EngineOptions& o) {
@@ -120,7 +122,8 @@ SequenceView EngineCore::view_of(const Sequence& s, int32_t committed, int32_t k
   }
   view.left = static_cast<int32_t>(stop) - committed;
   const int32_t generated = known - s.prompt();
-  if (known - committed == 1 && generated > 0 && s.request().draft && runner_.max_drafting() > 0) {
+  const bool drafts = s.request().draft && runner_.max_drafting() > 0 && !mask_is_slow(s);
+  if (known - committed == 1 && generated > 0 && drafts) {
     view.drafts = std::clamp(s.request().max_tokens - generated - 1, 0, model_.config().dspark_block_size);
   }
   return view;

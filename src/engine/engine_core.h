@@ -24,6 +24,8 @@
 
 namespace mdi {
 
+class SlowMasks;
+
 // What an engine with these options makes its runner of.
 RunnerSizes runner_sizes(const Model& model, const EngineOptions& options);
 
@@ -56,6 +58,7 @@ class EngineCore {
     std::vector<TokenMask> masks;      // of a request with a grammar: at its samples
     int32_t first_sample = 0;          // of the step's
     bool on_device = false;            // its token is chosen there
+    bool waits = false;                // for a slow mask: nothing of it is kept
     bool sampled() const { return !sample_rows.empty(); }
   };
 
@@ -96,12 +99,16 @@ class EngineCore {
   Flight start_parts();  // parts_ become the flight's
   bool measure_next(bool prefill);
   void finish_on_host(Flight flight);
-  void ask_grammars(Flight& flight);
   std::vector<Chosen> choose_on_host(const Flight& flight, std::span<const float> logits);  // [parts]
   void side_by_side(size_t count, const std::function<void(int64_t)>& body);                // body does not throw
   // accepted: new tokens that each part keeps.
   void commit_parts(const Flight& flight, std::span<const int32_t> accepted);
   void note_done(const Flight& flight);
+  // engine_masks.cpp
+  static bool mask_is_slow(const Sequence& s);
+  void ask_slow_mask(Sequence& s);
+  void ask_grammars(Flight& flight);
+  void take_slow_masks(Flight& flight);
   // engine_chain.cpp: steps whose tokens the host sees later
   std::optional<Flight> start_next();  // plans and starts the step behind the one in flight
   void take_off(Flight flight);
@@ -154,8 +161,9 @@ class EngineCore {
   std::vector<Part> parts_;  // of the step that is about to start, or of the one that the host finishes
   std::optional<Flight> flight_;
   StepChoice choice_;
-  std::unique_ptr<ThreadPool> helpers_;  // where the host has to do something for more than one sequence
-  double last_done_ = 0;                 // when a step was last seen to be done
+  std::unique_ptr<ThreadPool> helpers_;    // where the host has to do something for more than one sequence
+  std::unique_ptr<SlowMasks> slow_masks_;  // where a grammar is slow
+  double last_done_ = 0;                   // when a step was last seen to be done
   std::vector<StepSequence> step_sequences_;
   std::vector<CopyBlock> copies_;
   SamplingScratch scratch_;

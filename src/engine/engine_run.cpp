@@ -1,6 +1,5 @@
 // One step of the model: from its parts to tokens and a commit.
 #include <algorithm>
-#include <exception>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -147,7 +146,7 @@ std::vector<Chosen> EngineCore::choose_on_host(const Flight& flight, std::span<c
   std::vector<size_t> asked;
   for (size_t i = 0; i < flight.parts.size(); ++i) {
     const Part& part = flight.parts[i];
-    if (part.sampled() && !part.on_device && !part.sequence->ended) asked.push_back(i);
+    if (part.sampled() && !part.on_device && !part.sequence->ended && !part.waits) asked.push_back(i);
   }
   side_by_side(asked.size(), [&](int64_t n) {
     static thread_local SamplingScratch scratch;
@@ -159,33 +158,6 @@ std::vector<Chosen> EngineCore::choose_on_host(const Flight& flight, std::span<c
     chosen[i] = choose_tokens(own, static_cast<int64_t>(vocab), part.proposals, sequence, scratch);
   });
   return chosen;
-}
-
-// Masks are functions of known tokens: they are made while the step runs, those of different requests at once.
-void EngineCore::ask_grammars(Flight& flight) {
-  std::vector<std::vector<Part*>> requests;  // the samples of one request share a function
-  for (Part& part : flight.parts) {
-    const Sequence& s = *part.sequence;
-    if (!part.sampled() || part.on_device || s.ended || !s.request().allowed) continue;
-    const auto same = [&](const auto& parts) { return parts.front()->sequence->owner == s.owner; };
-    const auto at = std::find_if(requests.begin(), requests.end(), same);
-    (at == requests.end() ? requests.emplace_back() : *at).push_back(&part);
-  }
-  std::vector<std::exception_ptr> errors(requests.size());
-  const auto ask = [&](int64_t i) {
-    try {
-      for (Part* part : requests[static_cast<size_t>(i)]) {
-        const Sequence& s = *part->sequence;
-        part->masks = make_masks(s.request().allowed, s.generated(), part->proposals, model_.config().vocab_size);
-      }
-    } catch (...) {
-      errors[static_cast<size_t>(i)] = std::current_exception();
-    }
-  };
-  side_by_side(requests.size(), ask);
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
 }
 
 void EngineCore::finish_on_host(Flight flight) {
@@ -202,6 +174,7 @@ void EngineCore::finish_on_host(Flight flight) {
   const std::span<const float> logits = runner_.fetch(rows);
   const std::span<const int32_t> chosen_there = runner_.chosen(flight.ticket);
   note_done(flight);
+  take_slow_masks(flight);
 
   begin_part(HostPart::kChoice);
   const double start = part_began_;
@@ -213,8 +186,8 @@ void EngineCore::finish_on_host(Flight flight) {
     const Part& part = flight.parts[at];
     Sequence& s = *part.sequence;
     --s.in_flight;
-    int32_t kept = s.ended ? 0 : part.tokens;
-    if (part.sampled() && !s.ended) {
+    int32_t kept = s.ended || part.waits ? 0 : part.tokens;
+    if (part.sampled() && !s.ended && !part.waits) {
       const auto first = static_cast<size_t>(part.first_sample);
       const Chosen chosen = part.on_device ? chosen_on_device(chosen_there[first]) : std::move(chosen_here[at]);
       if (!s.owner->forked) leaders.emplace_back(&s, logits.subspan(first * vocab, vocab));
@@ -232,6 +205,9 @@ void EngineCore::finish_on_host(Flight flight) {
     if (part.sampled() && part.sequence->answered()) publish(*part.sequence);
   }
   for (const auto& [leader, row] : leaders) fork(*leader, row);
+  for (const Part& part : flight.parts) {
+    if (part.sampled() && !part.sequence->ended && mask_is_slow(*part.sequence)) ask_slow_mask(*part.sequence);
+  }
   metrics_.sample_seconds.add(now() - start);
 }
 

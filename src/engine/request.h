@@ -77,6 +77,11 @@ struct Request {
   double deadline = 0;                   // seconds from submission, queue included; 0: none
   double waited = 0;                     // seconds before submission that count as if they came after it
   AllowedTokens allowed = {};            // empty: everything
+  // Whether calls of `allowed` take long at the moment: then a thread of its own makes them, and steps do not wait.
+  // From any thread; empty: they do not. Where it is not, `allowed` has to allow for calls from several threads at
+  // once.
+  std::function<bool()> slow_masks = {};
+  std::string client = {};  // whose it is: clients take turns where masks are slow
   // Called from the engine's thread, between steps; must not block. May call the engine's cancel(). What it throws
   // cancels the request.
   std::function<void(const Event&)> on_event = {};

@@ -16,6 +16,8 @@
 
 namespace mdi {
 
+struct SlowMask;
+
 // What the samples of a request share.
 struct RequestState {
   RequestId id = 0;
@@ -57,6 +59,7 @@ struct Sequence {
   TokenHistory history;        // where penalties need it
   std::optional<Detokenizer> detokenizer;
   StopStrings stops;
+  std::shared_ptr<SlowMask> slow_mask;  // asked for, for the place behind the last token
   double first_token_at = 0, last_token_at = 0;
   std::optional<EndReason> ended;
 

@@ -2,9 +2,14 @@
 // leaves nothing behind, and what others go on from is the state before the step that came too soon.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
 #include "cache_stories.h"
+#include "engine/slow_masks.h"
 #include "serving.h"
 
 namespace mdi {
@@ -179,6 +184,101 @@ TEST(Chain, AGrammarThatThrowsEndsItsRequestWithItsWords) {
   EXPECT_EQ(served.answer(fine).tokens, alone(some_tokens(10, 1), 20));
   EXPECT_EQ(served.engine->metrics().ended_invalid, 1);
   served.expect_nothing_held();
+}
+
+// A mask that takes long holds up its own request: others get all of their tokens while it is being made.
+TEST(Chain, NobodyElseWaitsForASlowMask) {
+  Served served(options());
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool others_done = false, in_time = true;
+  std::vector<RequestId> slow;
+  for (uint32_t i = 0; i < 3; ++i) {
+    Request r = request(some_tokens(10, i), 12, {.temperature = i == 0 ? 0.0f : 0.8f, .seed = i});
+    r.slow_masks = [] { return true; };
+    r.allowed = [&](std::span<const int32_t> generated, TokenBits bits) {
+      std::unique_lock lock(mutex);
+      const auto done = [&] { return others_done; };
+      if (generated.size() == 4) in_time = wake.wait_for(lock, std::chrono::seconds(60), done) && in_time;
+      std::fill(bits.begin(), bits.end(), 0xFFFFFFFFu);
+      return true;
+    };
+    slow.push_back(served.submit(std::move(r)));
+  }
+  const RequestId other = served.submit(request(some_tokens(10, 7), 40));
+  Request with_grammar = request(some_tokens(10, 8), 40);
+  with_grammar.allowed = [](std::span<const int32_t>, TokenBits) { return false; };
+  const RequestId another = served.submit(std::move(with_grammar));
+  for (int i = 0; i < 400 && !(served.answer(other).end && served.answer(another).end); ++i) served.engine->step();
+  EXPECT_EQ(served.answer(other).tokens, alone(some_tokens(10, 7), 40));
+  EXPECT_EQ(served.answer(another).tokens, alone(some_tokens(10, 8), 40));
+  for (const RequestId id : slow) EXPECT_LE(served.answer(id).tokens.size(), 4u);
+  {
+    const std::lock_guard lock(mutex);
+    others_done = true;
+  }
+  wake.notify_all();
+  served.engine->run();
+  EXPECT_TRUE(in_time);
+  for (uint32_t i = 0; i < 3; ++i) {
+    const SamplingParams sampling{.temperature = i == 0 ? 0.0f : 0.8f, .seed = i};
+    EXPECT_EQ(served.answer(slow[i]).tokens, alone(some_tokens(10, i), 12, sampling)) << i;
+  }
+  served.expect_nothing_held();
+}
+
+// Whoever leaves while a slow mask is being made holds nothing.
+TEST(Chain, TheSlowMaskOfARequestThatLeft) {
+  Served served(options());
+  Request r = request(some_tokens(10, 1), 6);
+  r.slow_masks = [] { return true; };
+  r.allowed = [](std::span<const int32_t>, TokenBits) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return false;
+  };
+  const RequestId gone = served.submit(std::move(r));
+  for (int i = 0; i < 2; ++i) served.engine->step();
+  served.engine->cancel(gone);
+  served.engine->run();
+  EXPECT_EQ(served.answer(gone).end, EndReason::kCancelled);
+  served.expect_nothing_held();
+}
+
+TEST(SlowMasksOrder, ClientsTakeTurns) {
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool begun = false, go = false;
+  std::string made;
+  SlowMasks masks(64);
+  const auto ask = [&](const std::string& client) {
+    auto owner = std::make_shared<RequestState>();
+    owner->request.client = client;
+    owner->request.allowed = [&, client](std::span<const int32_t>, TokenBits) {
+      std::unique_lock lock(mutex);
+      begun = true;
+      wake.notify_all();
+      wake.wait(lock, [&] { return go; });
+      made += client;
+      return false;
+    };
+    return masks.ask(owner, {});
+  };
+  std::vector<std::shared_ptr<SlowMask>> asked = {ask("x")};
+  {
+    std::unique_lock lock(mutex);
+    wake.wait(lock, [&] { return begun; });
+  }
+  for (const char* client : {"a", "a", "a", "b", "b", "c"}) asked.push_back(ask(client));
+  ask("a");  // nobody waits for it
+  {
+    const std::lock_guard lock(mutex);
+    go = true;
+  }
+  wake.notify_all();
+  for (const auto& mask : asked) {
+    while (!masks.done(*mask)) masks.wait({&mask, 1}, 60);
+  }
+  EXPECT_EQ(made, "xabcaba");
 }
 
 }  // namespace
