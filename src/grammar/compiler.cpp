@@ -64,10 +64,19 @@ bool constrains(const GrammarSpec& spec) {
   return spec.kind != GrammarSpec::Kind::kNone || spec.tool_choice != GrammarSpec::ToolChoice::kFree;
 }
 
+namespace {
+// Without the place, which is the caller's to say.
+std::string message_of(const std::exception& e) {
+  const std::string_view what = e.what();
+  constexpr std::string_view kWhere = "grammar: ";
+  return std::string(what.starts_with(kWhere) ? what.substr(kWhere.size()) : what);
+}
+}  // namespace
+
 struct GrammarCompiler::State {
   // One compilation; those who want the same wait for it.
   struct Job {
-    std::string key;
+    std::string key, source;
     std::thread thread;
     bool done = false, late = false;  // late: given up by those who waited
     Grammar grammar;
@@ -84,7 +93,9 @@ struct GrammarCompiler::State {
   struct Kept {
     std::string key;
     Grammar grammar;
-    size_t bytes;
+    std::string problem;      // not empty: in place of the grammar, which was too slow
+    Clock::time_point until;  // then it may be tried again
+    size_t bytes = 0;
   };
 
   State(const Tokenizer& tokenizer, int64_t vocab_size, int32_t eos_id, GrammarLimits l)
@@ -96,25 +107,50 @@ struct GrammarCompiler::State {
         dsml(tokenizer.marker(marker::kDsml).value_or(-1)),
         vocabulary(token_bytes(tokenizer), vocab_size, eos_id) {}
 
-  Grammar find(const std::string& key) {
+  // Null: unknown. Throws for a grammar that was too slow.
+  Grammar find(const std::string& key, const std::string& source) {
     const auto at = index.find(key);
     if (at == index.end()) return nullptr;
+    note_too_slow(*at->second);
+    if (!at->second->problem.empty() && Clock::now() > at->second->until) {
+      kept.erase(at->second);
+      index.erase(at);
+      return nullptr;
+    }
     kept.splice(kept.begin(), kept, at->second);
+    if (!at->second->problem.empty()) {
+      ++counters.refused;
+      throw Error(source, at->second->problem);
+    }
     ++counters.hits;
     return at->second->grammar;
   }
 
-  void keep(const std::string& key, const Grammar& grammar) {
-    kept.push_front({key, grammar, 0});
+  void keep(const std::string& key, const Grammar& grammar, const std::string& problem) {
+    kept.push_front({.key = key, .grammar = grammar, .problem = problem, .until = refused_until()});
     index[key] = kept.begin();
     trim();
+  }
+
+  Clock::time_point refused_until() const {
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits.refuse_seconds));
+  }
+
+  // What a request has found in use: from now on the key alone is kept.
+  void note_too_slow(Kept& entry) const {
+    if (!entry.grammar || !entry.grammar->too_slow()) return;
+    entry.problem = message_of(TooSlow("grammar"));
+    entry.until = refused_until();
+    entry.grammar.reset();
   }
 
   // Masks are worked out in use, so what a grammar takes is asked again.
   void trim() {
     bytes = 0;
     for (auto at = kept.begin(); at != kept.end();) {
-      at->bytes = at->grammar->bytes() + at->key.size();
+      note_too_slow(*at);
+      at->bytes = (at->grammar ? at->grammar->bytes() : 0) + at->key.size();
       if (bytes + at->bytes > limits.max_cache_bytes) {
         index.erase(at->key);
         at = kept.erase(at);
@@ -145,27 +181,27 @@ struct GrammarCompiler::State {
   }
 
   int64_t stuck() const {
-    int64_t count = 0;
-    for (const auto& job : jobs) count += job->late && !job->done ? 1 : 0;
-    return count;
+    return std::count_if(jobs.begin(), jobs.end(), [](const auto& job) { return job->late && !job->done; });
   }
 
   void run(const std::shared_ptr<Job>& job, const std::string& ebnf) {
     Grammar grammar;
     std::string problem;
+    bool too_slow = false;
     try {
-      grammar = std::make_shared<const CompiledGrammar>(vocabulary, ebnf, tokens, vocab, eos, think_end,
-                                                        limits.max_mask_seconds);
+      grammar =
+          std::make_shared<const CompiledGrammar>(vocabulary, ebnf, job->source, tokens, vocab, eos, think_end, limits);
+    } catch (const TooSlow& e) {
+      problem = message_of(e);
+      too_slow = true;
     } catch (const std::exception& e) {
-      problem = e.what();
-      const std::string where = "grammar: ";
-      if (problem.rfind(where, 0) == 0) problem.erase(0, where.size());
+      problem = message_of(e);
     }
     const std::lock_guard lock(mutex);
     job->grammar = grammar;
     job->problem = problem;
     job->done = true;
-    if (grammar) keep(job->key, grammar);
+    if (grammar || too_slow) keep(job->key, grammar, problem);
     ended.notify_all();
   }
 
@@ -224,7 +260,7 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
   }
   {
     const std::lock_guard lock(state.mutex);
-    if (Grammar found = state.find(key)) return found;
+    if (Grammar found = state.find(key, source)) return found;
   }
   AnswerGrammar answer;
   try {
@@ -235,7 +271,7 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
 
   std::unique_lock lock(state.mutex);
   state.reap();
-  if (Grammar found = state.find(key)) return found;
+  if (Grammar found = state.find(key, source)) return found;
   std::shared_ptr<State::Job> job = state.running(key);
   if (!job) {
     // While one is stuck, only small ones may start: a core is taken already.
@@ -245,6 +281,7 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
     }
     job = std::make_shared<State::Job>();
     job->key = key;
+    job->source = source;
     ++state.counters.compiled;
     state.jobs.push_back(job);
     job->thread = std::thread([shared = state_, job, ebnf = std::move(answer.ebnf)] { shared->run(job, ebnf); });

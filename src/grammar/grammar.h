@@ -72,8 +72,10 @@ struct GrammarLimits {
   int max_tools = 128;
   int max_choices = 4'096;
   double max_compile_seconds = 0.9;  // of the compiling thread's own time; ten times as long by the clock
-  // Of the thread's own time, for one mask: tried out when compiling; beyond it in use the request fails.
-  double max_mask_seconds = 0.25;
+  // Of the thread's own time, for one mask: tried out when compiling. In use a grammar has as much for all masks of all
+  // its requests, and gets some back with each of them; beyond that they fail.
+  double max_mask_seconds = 0.25, back_mask_seconds = 0.02;
+  double refuse_seconds = 600;                 // for so long a grammar that was too slow is not tried again
   int max_stuck = 1;                           // compilations that ran out of time and have not ended yet
   size_t max_cache_bytes = size_t{128} << 20;  // of compiled grammars that are kept (least recently used go first)
 };
@@ -83,7 +85,9 @@ class CompiledGrammar;
 
 // Which tokens may follow `generated` (see engine/penalties.h `AllowedTokens`, which has this type). A pure function of
 // the tokens: states are remembered by prefix, so a call costs what the tokens behind the nearest remembered prefix
-// cost. Any thread may call it, one at a time. `bits` must be all zero and of the model's vocabulary.
+// cost. Any thread may call it, one at a time. `bits` must be all zero and of the model's vocabulary. Throws mdi::Error
+// where the answer cannot go on: calls took more time than they may, or nothing can follow; `where` is that of
+// GrammarCompiler::compile. Time decides whether it throws, never what it returns.
 using GrammarMask = std::function<bool(std::span<const int32_t> generated, std::span<uint32_t> bits)>;
 
 struct GrammarCounters {
@@ -116,7 +120,10 @@ class GrammarCompiler {
 
 // For one request, all its samples. reasoning: the prompt ended inside <think> (EncodedChat::reasoning): nothing is
 // constrained up to </think>, except that the end-of-sentence token may not come there if the grammar asks for
-// something. Returned bits are of the model's vocabulary.
-GrammarMask make_mask(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning);
+// something. to_the_end: that token comes only where nothing else may. Returned bits are of the model's vocabulary.
+GrammarMask make_mask(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning, bool to_the_end = false);
+
+// Whether some of its last masks took more than some milliseconds. From any thread.
+bool masks_are_slow(const CompiledGrammar& grammar);
 
 }  // namespace mdi

@@ -4,6 +4,7 @@
 #include <list>
 #include <mutex>
 #include <random>
+#include <utility>
 
 #include "core/error.h"
 #include "grammar/compiled_grammar.h"
@@ -14,7 +15,6 @@ namespace {
 
 // Taking back more than a draft is the sign of another sample, which gets a matcher of its own.
 constexpr size_t kMaxTakenBack = 8;
-constexpr double kShare = 0.08;   // of the longest time of one mask, that each of many may take: 20 ms
 constexpr size_t kMaxPaths = 16;  // RequestLimits::max_n
 
 void set_bit(std::span<uint32_t> bits, int32_t token) {
@@ -24,20 +24,18 @@ void set_bit(std::span<uint32_t> bits, int32_t token) {
 
 class MaskByPrefix {
  public:
-  MaskByPrefix(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning)
-      : grammar_(std::move(grammar)), reasoning_(reasoning && grammar_->think_end() >= 0) {}
+  MaskByPrefix(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning, bool to_the_end)
+      : grammar_(std::move(grammar)), reasoning_(reasoning && grammar_->think_end() >= 0), to_the_end_(to_the_end) {}
 
   bool operator()(std::span<const int32_t> generated, std::span<uint32_t> bits) {
     const std::lock_guard lock(mutex_);
-    // Nothing allowed ends the request with an error: it took more of everybody's time than it may, or failed.
-    std::fill(bits.begin(), bits.end(), 0);
-    if (too_slow_) return true;
+    if (grammar_->too_slow()) throw TooSlow(grammar_->source());
     try {
       return make(generated, bits);
-    } catch (const std::exception&) {
-      std::fill(bits.begin(), bits.end(), 0);
-      too_slow_ = true;
-      return true;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw Error(grammar_->source(), std::string("cannot be followed any further: ") + e.what());
     }
   }
 
@@ -48,19 +46,32 @@ class MaskByPrefix {
       if (end == generated.end()) return in_reasoning(bits);
       generated = generated.subspan(static_cast<size_t>(end - generated.begin()) + 1);
     }
-    const double before = thread_seconds();
-    Path& path = follow(generated);
-    if (path.tokens.size() < generated.size()) {
-      // Never chosen under this mask: a draft's token that was not checked. What follows it is not used.
-      set_bit(bits, grammar_->eos());
-      return true;
+    if (generated.empty()) {
+      std::copy_n(grammar_->first().begin(), std::min(bits.size(), grammar_->first().size()), bits.begin());
+    } else {
+      const double before = thread_seconds();
+      Path& path = follow(generated);
+      if (path.tokens.size() < generated.size()) {
+        // Never chosen under this mask: a draft's token that was not checked. What follows it is not used.
+        set_bit(bits, grammar_->eos());
+        return true;
+      }
+      path.matcher.allowed(bits);
+      grammar_->charge(thread_seconds() - before);
     }
-    path.matcher.allowed(bits);
-    // Others wait for a slow mask: a few of them may be, all may not.
-    const double most = grammar_->max_mask_seconds();
-    left_ = std::min(most, left_ + most * kShare) - (thread_seconds() - before);
-    too_slow_ = left_ < 0;
+    if (std::all_of(bits.begin(), bits.end(), [](uint32_t word) { return word == 0; })) {
+      throw Error(grammar_->source(), "no token of the vocabulary can follow what was generated");
+    }
+    if (to_the_end_) leave_end_last(bits);
     return true;
+  }
+
+  // The end goes where anything else may come.
+  void leave_end_last(std::span<uint32_t> bits) const {
+    uint32_t& word = bits[static_cast<size_t>(grammar_->eos()) / 32];
+    const uint32_t end = 1U << (grammar_->eos() % 32);
+    const uint32_t before = std::exchange(word, word & ~end);
+    if (std::all_of(bits.begin(), bits.end(), [](uint32_t w) { return w == 0; })) word = before;
   }
 
   struct Path {
@@ -69,7 +80,7 @@ class MaskByPrefix {
   };
 
   bool in_reasoning(std::span<uint32_t> bits) const {
-    if (grammar_->may_be_empty()) return false;
+    if (grammar_->may_be_empty() && !to_the_end_) return false;
     for (int64_t i = 0; i < grammar_->tokens(); ++i) set_bit(bits, static_cast<int32_t>(i));
     bits[static_cast<size_t>(grammar_->eos()) / 32] &= ~(1U << (grammar_->eos() % 32));
     return true;
@@ -113,18 +124,19 @@ class MaskByPrefix {
   }
 
   std::shared_ptr<const CompiledGrammar> grammar_;
-  bool reasoning_, too_slow_ = false;
-  double left_ = grammar_->max_mask_seconds();
+  bool reasoning_, to_the_end_;
   std::mutex mutex_;
   std::list<Path> paths_;
 };
 
 }  // namespace
 
-GrammarMask make_mask(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning) {
-  auto mask = std::make_shared<MaskByPrefix>(std::move(grammar), reasoning);
+GrammarMask make_mask(std::shared_ptr<const CompiledGrammar> grammar, bool reasoning, bool to_the_end) {
+  auto mask = std::make_shared<MaskByPrefix>(std::move(grammar), reasoning, to_the_end);
   return [mask](std::span<const int32_t> generated, std::span<uint32_t> bits) { return (*mask)(generated, bits); };
 }
+
+bool masks_are_slow(const CompiledGrammar& grammar) { return grammar.slow(); }
 
 double thread_seconds() {
   timespec now{};
@@ -132,18 +144,39 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-CompiledGrammar::CompiledGrammar(const MatcherVocabulary& vocabulary, const std::string& ebnf, int64_t tokens,
-                                 int64_t vocab, int32_t eos, int32_t think_end, double max_mask_seconds)
+CompiledGrammar::CompiledGrammar(const MatcherVocabulary& vocabulary, const std::string& ebnf, std::string source,
+                                 int64_t tokens, int64_t vocab, int32_t eos, int32_t think_end,
+                                 const GrammarLimits& limits)
     : grammar_(vocabulary, ebnf),
+      source_(std::move(source)),
       tokens_(tokens),
       vocab_(vocab),
       eos_(eos),
       think_end_(think_end),
-      max_mask_seconds_(max_mask_seconds) {
-  std::vector<uint32_t> bits(static_cast<size_t>(words()), 0);
-  begin().allowed(bits);
-  may_be_empty_ = (bits[static_cast<size_t>(eos) / 32] >> (eos % 32) & 1U) != 0;
+      max_mask_seconds_(limits.max_mask_seconds),
+      back_mask_seconds_(limits.back_mask_seconds),
+      left_(limits.max_mask_seconds) {
+  first_.resize(static_cast<size_t>(words()));
+  begin().allowed(first_);
+  may_be_empty_ = (first_[static_cast<size_t>(eos) / 32] >> (eos % 32) & 1U) != 0;
   try_masks();
+}
+
+void CompiledGrammar::note_mask(double seconds) const {
+  constexpr double kSlow = 2e-3;  // many such masks are a step's time; first visits of a place take 10 times as long
+  constexpr int32_t kMasks = 32;  // one slow mask announces others
+  if (seconds > kSlow) {
+    slow_for_ = kMasks;
+  } else if (slow_for_ > 0) {
+    --slow_for_;
+  }
+}
+
+void CompiledGrammar::charge(double seconds) const {
+  note_mask(seconds);
+  const std::lock_guard lock(mutex_);
+  left_ = std::min(max_mask_seconds_, left_ + back_mask_seconds_) - seconds;
+  if (left_ < 0) too_slow_ = true;
 }
 
 void CompiledGrammar::try_masks() {
@@ -157,8 +190,10 @@ void CompiledGrammar::try_masks() {
     for (int i = 0; i < kSteps && thread_seconds() - start < kSeconds; ++i) {
       const double before = thread_seconds();
       matcher.allowed(bits);
-      if (thread_seconds() - before > max_mask_seconds_) {
-        throw Error("grammar", "too ambiguous: finding the tokens that may come next takes too long");
+      const double seconds = thread_seconds() - before;
+      note_mask(seconds);
+      if (seconds > max_mask_seconds_) {
+        throw TooSlow("grammar");
       }
       std::vector<int32_t> allowed;
       for (int32_t id = 0; id < tokens_; ++id) {

@@ -208,14 +208,19 @@ Request Service::make_request(Generation& g, AnswerSettings& settings) {
   r.n = g.n;
   r.logprobs = g.logprobs;
   r.draft = g.draft;
-  if (!g.ignore_eos) r.stop_ids = {model_.config().eos_token_id};
+  // Behind a grammar's end nothing can come.
+  if (!g.ignore_eos || grammar) r.stop_ids = {model_.config().eos_token_id};
   // Where all text is content the engine may end it at once, and keeps the state of the answer's end.
   const bool tools = g.grammar.tool_choice != GrammarSpec::ToolChoice::kFree &&
                      g.grammar.tool_choice != GrammarSpec::ToolChoice::kNone;
   if (!settings.chat || (!settings.reasoning && !tools)) r.stop = g.stop;
   r.text = !settings.chat;
   r.deadline = options_.timeout;
-  if (grammar) r.allowed = make_mask(grammar, settings.reasoning);
+  r.client = g.client;
+  if (grammar) {
+    r.allowed = make_mask(grammar, settings.reasoning, g.ignore_eos);
+    r.slow_masks = [grammar] { return masks_are_slow(*grammar); };
+  }
   return r;
 }
 

@@ -62,7 +62,7 @@ struct Generation {
   int32_t n = 1;
   std::optional<int32_t> logprobs;  // and this many of the most likely tokens
   std::vector<std::string> stop;
-  bool ignore_eos = false;  // go on to max_tokens
+  bool ignore_eos = false;  // go on to max_tokens, or as far as the grammar does
   // Draft layers may be used. What is drawn at random then depends on how many proposals were verified, which depends
   // on time: not where the same seed has to give the same answer.
   bool draft = true;

@@ -147,6 +147,37 @@ TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
   talk.expect_nothing_held();
 }
 
+// The answer ends where the grammar does, and only there.
+TEST(Formats, WhoIgnoresTheEndGetsAllOfTheGrammar) {
+  const Talk talk;
+  OrderedJson choice = talk.chat(ask(R"("regex":"[ab]{3}","ignore_eos":true)"))["choices"][0];
+  EXPECT_EQ(choice["message"]["content"].get<std::string>().size(), 3u) << choice.dump();
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  choice = talk.chat(ask(R"("choice":["yes","no"],"ignore_eos":true)"))["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  const OrderedJson open = talk.chat(ask(R"("regex":"[ab]*","ignore_eos":true)"));
+  EXPECT_EQ(open["usage"]["completion_tokens"], 300);
+  EXPECT_EQ(open["choices"][0]["finish_reason"], "length");
+  talk.expect_nothing_held();
+}
+
+// A grammar that turns out to be slow: the client hears which member it was, before its stream or in it.
+TEST(Formats, TooSlowInUseIsTheClientsFault) {
+  ServiceOptions options = Talk::service_options();
+  options.grammar.back_mask_seconds = 0;
+  const Talk talk(Talk::engine_options(), options);
+  const auto reply = talk.post("/v1/chat/completions", ask(R"("regex":"(\\w*\\s*){60}")"));
+  EXPECT_EQ(reply->status(), 400) << reply->body();
+  const OrderedJson error = reply->json()["error"];
+  EXPECT_EQ(error["param"], "regex");
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_NE(error["message"].get<std::string>().find("too ambiguous"), std::string::npos) << reply->body();
+  const std::string streamed =
+      talk.post("/v1/chat/completions", ask(R"("regex":"(\\w*\\s*){61}","stream":true)"))->body();
+  EXPECT_NE(streamed.find(R"("type":"invalid_request_error","param":"regex")"), std::string::npos) << streamed;
+  talk.expect_nothing_held();
+}
+
 // Anthropic's member has another name.
 TEST(Formats, ErrorsNameTheMemberOfTheirApi) {
   const Talk talk;
