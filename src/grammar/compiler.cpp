@@ -1,7 +1,10 @@
 // Compiling off the step loop: limits, a bounded cache, one compilation for requests that want the same.
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
@@ -46,6 +49,8 @@ std::string key_of(const GrammarSpec& spec) {
   return key;
 }
 
+std::atomic<int64_t> g_running{0};
+
 // The token of tool calls gets a byte that no text has: XGrammar does not look at tokens without bytes.
 std::vector<std::string> token_bytes(const Tokenizer& tokenizer) {
   std::vector<std::string> bytes(static_cast<size_t>(tokenizer.size()));
@@ -59,6 +64,8 @@ std::vector<std::string> token_bytes(const Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+int64_t running_compilations() { return g_running; }
 
 bool constrains(const GrammarSpec& spec) {
   return spec.kind != GrammarSpec::Kind::kNone || spec.tool_choice != GrammarSpec::ToolChoice::kFree;
@@ -76,8 +83,9 @@ std::string message_of(const std::exception& e) {
 struct GrammarCompiler::State {
   // One compilation; those who want the same wait for it.
   struct Job {
-    std::string key, source;
+    std::string key, source, client;
     std::thread thread;
+    pid_t id = 0;                     // the thread's, once it runs
     bool done = false, late = false;  // late: given up by those who waited
     Grammar grammar;
     std::string problem;
@@ -184,10 +192,19 @@ struct GrammarCompiler::State {
     return std::count_if(jobs.begin(), jobs.end(), [](const auto& job) { return job->late && !job->done; });
   }
 
+  bool stuck_of(const std::string& client) const {
+    return std::any_of(jobs.begin(), jobs.end(),
+                       [&](const auto& job) { return job->late && !job->done && job->client == client; });
+  }
+
   void run(const std::shared_ptr<Job>& job, const std::string& ebnf) {
     Grammar grammar;
     std::string problem;
     bool too_slow = false;
+    {
+      const std::lock_guard lock(mutex);
+      job->id = gettid();
+    }
     try {
       grammar =
           std::make_shared<const CompiledGrammar>(vocabulary, ebnf, job->source, tokens, vocab, eos, think_end, limits);
@@ -211,7 +228,8 @@ struct GrammarCompiler::State {
   const MatcherVocabulary vocabulary;
 
   std::mutex mutex;
-  std::condition_variable ended;
+  std::condition_variable ended;  // a compilation, or all
+  bool stopping = false;
   std::list<std::shared_ptr<Job>> jobs;
   std::list<Kept> kept;  // the most recently used first
   std::unordered_map<std::string, std::list<Kept>::iterator> index;
@@ -228,15 +246,21 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab, int3
   state_ = std::make_shared<State>(tokenizer, vocab, eos, limits);
 }
 
+// What still runs holds its part of the state, and nothing of others.
 GrammarCompiler::~GrammarCompiler() {
-  std::unique_lock lock(state_->mutex);
-  state_->ended.wait(lock, [this] {
-    state_->reap();
-    return state_->jobs.empty();
-  });
+  stop();
+  const std::lock_guard lock(state_->mutex);
+  state_->reap();
+  for (const auto& job : state_->jobs) job->thread.detach();
 }
 
-std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpec& spec) {
+void GrammarCompiler::stop() {
+  const std::lock_guard lock(state_->mutex);
+  state_->stopping = true;
+  state_->ended.notify_all();
+}
+
+std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpec& spec, const std::string& client) {
   State& state = *state_;
   const std::string source = answer_source(spec);
   // Places and names in messages are the client's: one short line of them.
@@ -272,28 +296,49 @@ std::shared_ptr<const CompiledGrammar> GrammarCompiler::compile(const GrammarSpe
   std::unique_lock lock(state.mutex);
   state.reap();
   if (Grammar found = state.find(key, source)) return found;
+  const auto refuse_now = [&state](const std::string& why) {
+    ++state.counters.refused;
+    throw GrammarBusy(why);
+  };
+  const char* ending = "The server is shutting down.";
+  if (state.stopping) refuse_now(ending);
   std::shared_ptr<State::Job> job = state.running(key);
   if (!job) {
-    // While one is stuck, only small ones may start: a core is taken already.
-    if (state.stuck() >= state.limits.max_stuck && answer.cost > state.limits.max_cost / 20) {
-      ++state.counters.refused;
-      throw Error(source, "too large to be compiled while another one takes too long: try again later");
+    // While some are stuck, only small ones may start: they take cores already.
+    if (answer.cost > state.limits.max_cost / 20) {
+      if (state.stuck_of(client)) {
+        refuse_now("What the answer has to follow cannot be compiled while another one of yours takes too long.");
+      }
+      if (state.stuck() >= state.limits.max_stuck) {
+        refuse_now("What the answer has to follow cannot be compiled while too many others take too long.");
+      }
     }
     job = std::make_shared<State::Job>();
     job->key = key;
     job->source = source;
+    job->client = client;
+    // It waits for the lock before it ends.
+    job->thread = std::thread([shared = state_, job, ebnf = std::move(answer.ebnf)]() mutable {
+      shared->run(job, ebnf);
+      shared.reset();
+      --g_running;
+    });
+    ++g_running;
     ++state.counters.compiled;
     state.jobs.push_back(job);
-    job->thread = std::thread([shared = state_, job, ebnf = std::move(answer.ebnf)] { shared->run(job, ebnf); });
   }
   // The time is the job's own: on a busy machine it waits for a processor, which is no fault of the grammar.
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(10 * state.limits.max_compile_seconds));
-  while (!job->done && Clock::now() < deadline && job->seconds() < state.limits.max_compile_seconds) {
-    state.ended.wait_for(lock, std::chrono::milliseconds(20), [&] { return job->done; });
+  while (!job->done && !state.stopping && Clock::now() < deadline &&
+         job->seconds() < state.limits.max_compile_seconds) {
+    state.ended.wait_for(lock, std::chrono::milliseconds(20), [&] { return job->done || state.stopping; });
   }
+  if (!job->done && state.stopping) refuse_now(ending);
   if (!job->done) {
     job->late = true;
+    // It goes on behind all others. On Linux this is the thread's own.
+    if (job->id != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(job->id), 10);
     ++state.counters.refused;
     throw Error(source, "compiling takes longer than " + std::to_string(state.limits.max_compile_seconds).substr(0, 4) +
                             " seconds: simplify the schema or the pattern");

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -76,7 +77,7 @@ struct GrammarLimits {
   // its requests, and gets some back with each of them; beyond that they fail.
   double max_mask_seconds = 0.25, back_mask_seconds = 0.02;
   double refuse_seconds = 600;                 // for so long a grammar that was too slow is not tried again
-  int max_stuck = 1;                           // compilations that ran out of time and have not ended yet
+  int max_stuck = 4;                           // compilations that ran out of time and have not ended yet; one a client
   size_t max_cache_bytes = size_t{128} << 20;  // of compiled grammars that are kept (least recently used go first)
 };
 
@@ -96,20 +97,32 @@ struct GrammarCounters {
   int64_t stuck = 0;  // compilations out of time that still run
 };
 
+// Not now: what the compiler is busy with keeps it from compiling this. what(): a sentence.
+struct GrammarBusy : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Compilations of all compilers that run now. One cannot be stopped, and goes on when its compiler has ended: a process
+// with any of them ends by _Exit().
+int64_t running_compilations();
+
 // Any number of threads may use one compiler at once.
 class GrammarCompiler {
  public:
   // vocab: the model's, at least the tokenizer's; bits of the ids beyond the tokenizer's stay 0. eos ends an answer;
   // the tokenizer must have it. The tokenizer must outlive the compiler and what it compiled.
   GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab, int32_t eos, GrammarLimits limits = {});
-  ~GrammarCompiler();
+  ~GrammarCompiler();  // stop(); waits for nobody
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
   // Blocks for as long as it takes, within max_compile_seconds: for a worker thread, never for the step loop. Throws
   // mdi::Error whose `where` is the part of the request at fault ("response_format", "regex", "choice", "tools[2]
-  // (NAME)"): what is wrong with it, or which limit it exceeds.
-  std::shared_ptr<const CompiledGrammar> compile(const GrammarSpec& spec);
+  // (NAME)"): what is wrong with it, or which limit it exceeds. Throws GrammarBusy while a compilation of the same
+  // client, or too many of others, have run out of time and not ended, unless this one is small; and after stop().
+  std::shared_ptr<const CompiledGrammar> compile(const GrammarSpec& spec, const std::string& client = {});
+  // From any thread: compile() returns at once.
+  void stop();
 
   GrammarCounters counters() const;
 

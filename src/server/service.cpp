@@ -134,7 +134,10 @@ Service::Service(Context& context, const Model& model, const Tokenizer* tokenize
     longest_token_ = std::max(longest_token_, tokenizer_.bytes(id).size());
 }
 
-Service::~Service() { draining_ = true; }
+Service::~Service() {
+  draining_ = true;
+  grammar_->stop();
+}
 
 std::string Service::failure() const { return engine_->failure(); }
 
@@ -171,11 +174,19 @@ EncodedChat Service::encode(const std::vector<ChatMessage>& messages, bool think
   return encode_chat(tokenizer_, messages, {.thinking = thinking, .effort = effort, .memory = &memory_});
 }
 
+std::shared_ptr<const CompiledGrammar> Service::compile(const Generation& g) {
+  try {
+    return grammar_->compile(g.grammar, g.client);
+  } catch (const GrammarBusy& busy) {
+    throw ApiError(ApiErrorKind::kUnavailable, busy.what(), {}, "compiler_busy");
+  }
+}
+
 // What the engine is asked for; `settings` gets what the answer needs to know.
 Request Service::make_request(Generation& g, AnswerSettings& settings) {
   Request r;
   // First: what is too large for a grammar is not tokenised.
-  const auto grammar = constrains(g.grammar) ? grammar_->compile(g.grammar) : nullptr;
+  const auto grammar = constrains(g.grammar) ? compile(g) : nullptr;
   settings.chat = !g.messages.empty();
   settings.n = g.n;
   settings.logprobs = g.logprobs.has_value();
@@ -277,7 +288,10 @@ EngineMetrics Service::metrics() const {
   return metrics;
 }
 
-void Service::cancel_all() { turns_->cancel_all(); }
+void Service::cancel_all() {
+  grammar_->stop();
+  turns_->cancel_all();
+}
 
 void Service::count(const ApiError& error) { ++errors_[static_cast<size_t>(error.kind())]; }
 

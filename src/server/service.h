@@ -125,7 +125,7 @@ class Service {
   // The engine's, and what waits here for its turn.
   EngineMetrics metrics() const;
 
-  // Every generation ends with Finish::kCancelled, soon.
+  // Every generation ends with Finish::kCancelled, soon; none begins any more.
   void cancel_all();
   // From now on not ready, and generate() refuses.
   void set_draining() { draining_ = true; }
@@ -147,6 +147,7 @@ class Service {
   struct Job;
   struct Clients;
 
+  std::shared_ptr<const CompiledGrammar> compile(const Generation& generation);
   Request make_request(Generation& generation, AnswerSettings& settings);
 
   ServiceOptions options_;

@@ -175,6 +175,38 @@ TEST(ScenariosGrammar, WhatWasTooSlowIsRemembered) {
   }
 }
 
+// Compilations that run out of time hold up those of their own client, up to a number of them; nobody waits for them.
+TEST(ScenariosGrammar, LateCompilationsAreTheirClients) {
+  const auto bomb = [](int tag) {
+    nlohmann::json any = nlohmann::json::array();
+    for (int i = 0; i < 400; ++i) {
+      const std::string name = std::to_string(tag) + "_" + std::to_string(i);
+      any.push_back({{"type", "object"},
+                     {"properties", {{"a" + name, {{"type", "string"}}}, {"b" + name, {{"type", "integer"}}}}},
+                     {"required", {"a" + name, "b" + name}},
+                     {"additionalProperties", false}});
+    }
+    return schema_spec(nlohmann::json{{"anyOf", any}}.dump());
+  };
+  {
+    GrammarLimits limits;
+    limits.max_compile_seconds = 1e-3;
+    limits.max_stuck = 2;
+    GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), limits);
+    EXPECT_THROW(compiler.compile(bomb(1), "a"), Error);
+    EXPECT_THROW(compiler.compile(bomb(2), "a"), GrammarBusy);
+    EXPECT_THROW(compiler.compile(bomb(3), "b"), Error);
+    EXPECT_THROW(compiler.compile(bomb(4), "c"), GrammarBusy);
+    EXPECT_EQ(compiler.counters().stuck, 2);
+    compiler.stop();
+    EXPECT_THROW(compiler.compile(schema_spec("{}"), "d"), GrammarBusy);
+  }
+  EXPECT_GT(running_compilations(), 0) << "the compiler's end has waited for them";
+  for (int i = 0; i < 6000 && running_compilations() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(running_compilations(), 0);
+}
+
 // With a model: the bundled one, which writes prose, made to answer in JSON.
 struct ScenariosGrammarModel : ::testing::Test {
   LoadedModel loaded = load_for_cpu(std::filesystem::path(MDI_SOURCE_DIR) / "models/small");

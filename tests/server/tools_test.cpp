@@ -1,4 +1,7 @@
 // Tool calls and structured output over the API. The bundled model can neither by itself; the grammar makes it.
+#include <chrono>
+#include <thread>
+
 #include "talk.h"
 
 namespace mdi {
@@ -176,6 +179,47 @@ TEST(Formats, TooSlowInUseIsTheClientsFault) {
       talk.post("/v1/chat/completions", ask(R"("regex":"(\\w*\\s*){61}","stream":true)"))->body();
   EXPECT_NE(streamed.find(R"("type":"invalid_request_error","param":"regex")"), std::string::npos) << streamed;
   talk.expect_nothing_held();
+}
+
+// What a client may ask for again later is no fault of its own.
+TEST(Formats, ABusyCompilerSaysWhenToTryAgain) {
+  ServiceOptions options = Talk::service_options();
+  options.grammar.max_compile_seconds = 1e-3;
+  const Talk talk(Talk::engine_options(), options);
+  const auto post = [&](const char* path, int tag, const char* client) {
+    std::string any;
+    for (int i = 0; i < 400; ++i) {
+      const std::string name = "\"a" + std::to_string(tag) + "_" + std::to_string(i) + "\"";
+      any += (i > 0 ? "," : "") +
+             (R"({"type":"object","properties":{)" + name + R"(:{"type":"string"}},"required":[)") + name +
+             R"(],"additionalProperties":false})";
+    }
+    const std::string schema = R"({"anyOf":[)" + any + "]}";
+    const std::string body =
+        std::string(path) == "/v1/messages"
+            ? R"({"model":"small","max_tokens":9,"messages":[{"role":"user","content":"x"}],"output_config":{"format":)"
+              R"({"type":"json_schema","schema":)" +
+                  schema + "}}}"
+            : ask(R"("response_format":{"type":"json_schema","json_schema":{"name":"r","strict":true,"schema":)" +
+                  schema + "}}");
+    auto reply = talk.send("POST", path, body, {{"authorization", client}});
+    EXPECT_TRUE(reply->wait());
+    return reply;
+  };
+  EXPECT_EQ(post("/v1/chat/completions", 1, "a")->status(), 400);
+  auto reply = post("/v1/chat/completions", 2, "a");
+  EXPECT_EQ(reply->status(), 503) << reply->body();
+  EXPECT_EQ(reply->header("retry-after"), "5");
+  EXPECT_EQ(reply->json()["error"]["code"], "compiler_busy");
+  reply = post("/v1/messages", 3, "a");
+  EXPECT_EQ(reply->status(), 529) << reply->body();
+  EXPECT_EQ(reply->header("retry-after"), "5");
+  EXPECT_EQ(reply->json()["error"]["type"], "overloaded_error");
+  reply = post("/v1/messages", 4, "b");  // is compiled, and runs out of time by itself
+  EXPECT_EQ(reply->status(), 400);
+  EXPECT_EQ(reply->json()["error"]["message"].get<std::string>().find("output_config.format: compiling takes"), 0u);
+  for (int i = 0; i < 6000 && running_compilations() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 // Anthropic's member has another name.
