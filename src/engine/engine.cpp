@@ -103,6 +103,7 @@ std::optional<RequestId> Engine::submit(Request request) {
     }
     ++queued_;
     owner->id = next_id_++;
+    owner->turn = 2 * owner->id;
   }
   std::unique_ptr<Sequence> s;
   try {
@@ -131,27 +132,32 @@ std::optional<RequestId> Engine::submit(Request request) {
   return id;
 }
 
-void Engine::cancel(RequestId id) {
+void Engine::order(const EngineOrder& order) {
   {
     const std::lock_guard lock(mutex_);
-    cancels_.push_back(id);
+    orders_.push_back(order);
   }
   wake_.notify_one();
 }
 
+void Engine::cancel(RequestId id) { order({EngineOrder::Kind::kCancel, id}); }
+void Engine::cancel_sample(RequestId id, int32_t sample) { order({EngineOrder::Kind::kCancel, id, sample}); }
+void Engine::pause(RequestId id) { order({EngineOrder::Kind::kPause, id}); }
+void Engine::resume(RequestId id) { order({EngineOrder::Kind::kResume, id}); }
+
 bool Engine::step() {
   std::vector<std::unique_ptr<Sequence>> arrived;
-  std::vector<RequestId> cancels;
+  std::vector<EngineOrder> orders;
   {
     const std::lock_guard lock(mutex_);
     if (!failed_.empty()) throw Error("engine", failed_);
     arrived.swap(inbox_);
-    cancels.swap(cancels_);
+    orders.swap(orders_);
   }
   const int64_t before = core_->queued() + static_cast<int64_t>(arrived.size());
   bool worked = false;
   try {
-    worked = core_->step(std::move(arrived), cancels);
+    worked = core_->step(std::move(arrived), orders);
   } catch (const std::exception& e) {
     {
       const std::lock_guard lock(mutex_);
@@ -204,7 +210,7 @@ void Engine::thread_loop() {
     }
     if (worked) continue;
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return stopping_ || !inbox_.empty() || !cancels_.empty(); });
+    wake_.wait(lock, [this] { return stopping_ || !inbox_.empty() || !orders_.empty(); });
   }
 }
 

@@ -53,6 +53,14 @@ struct EngineOptions {
 class EngineCore;  // the engine's single thread (engine_core.h)
 struct Sequence;
 
+// What a request that was submitted is to do, besides running.
+struct EngineOrder {
+  enum class Kind : uint8_t { kCancel, kPause, kResume };
+  Kind kind = Kind::kCancel;
+  RequestId request = 0;
+  int32_t sample = -1;  // kCancel: this one; -1: all
+};
+
 class Engine {
  public:
   // Allocates all that serving takes. context, model and tokenizer (null: no text and stop strings) outlive the engine.
@@ -72,6 +80,14 @@ class Engine {
   // From any thread, also from on_event. The request gets its last event before the next step runs the model. A request
   // that has ended, or never was, is ignored and counted.
   void cancel(RequestId id);
+  // One of its samples; the others go on.
+  void cancel_sample(RequestId id, int32_t sample);
+
+  // From any thread. A paused request gives up slots and blocks before the next step and takes none; its tokens are the
+  // same in the end, because its state is kept as a snapshot or recomputed. Resumed, it waits behind all that have been
+  // submitted by then. Its deadline goes on. One that has ended is left alone.
+  void pause(RequestId id);
+  void resume(RequestId id);
 
   // One iteration; not while start() is in force. Returns whether there was anything to do. Throws what the model or a
   // backend throws; every request has then ended with EndReason::kError, and the engine takes no more.
@@ -90,6 +106,7 @@ class Engine {
 
  private:
   void thread_loop();
+  void order(const EngineOrder& order);
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;
@@ -100,7 +117,7 @@ class Engine {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
-  std::vector<RequestId> cancels_;
+  std::vector<EngineOrder> orders_;
   RequestId next_id_ = 1;
   int64_t queued_ = 0;  // submitted and not yet admitted
   int64_t refused_full_ = 0, refused_invalid_ = 0;

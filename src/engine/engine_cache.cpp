@@ -77,6 +77,46 @@ void EngineCore::preempt(Sequence& s) {
   move_to(running_, waiting_, s);
 }
 
+// Its state goes to a snapshot where it has generated something, so that going on costs little; a prompt's own
+// snapshots have to do for a prefill.
+void EngineCore::pause(RequestId id) {
+  land();
+  sweep();
+  std::vector<Sequence*> own;
+  for (const auto& s : running_) {
+    if (s->owner->id == id) own.push_back(s.get());
+  }
+  for (Sequence* s : own) {
+    if (s->generated_count() > 0) publish(*s);
+    preempt(*s);
+  }
+  for (List* list : {&waiting_, &encoding_}) {
+    for (const auto& s : *list) {
+      if (s->owner->id == id) s->owner->paused = true;
+    }
+  }
+}
+
+void EngineCore::resume(RequestId id) {
+  List own;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    if ((*at)->owner->id != id) {
+      ++at;
+      continue;
+    }
+    own.push_back(std::move(*at));
+    at = waiting_.erase(at);
+  }
+  for (auto& s : own) {
+    s->owner->paused = false;
+    s->owner->turn = 2 * newest_ + 1;
+    insert_by_age(waiting_, std::move(s));
+  }
+  for (const auto& s : encoding_) {
+    if (s->owner->id == id) s->owner->paused = false;
+  }
+}
+
 void EngineCore::publish(Sequence& s) {
   if (options_.snapshots == 0 || s.committed < 1) return;
   const bool answered = s.ended.has_value();

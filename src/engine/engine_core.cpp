@@ -52,17 +52,24 @@ void EngineCore::take(std::vector<std::unique_ptr<Sequence>> arrived) {
   queued_ += static_cast<int64_t>(arrived.size());
   metrics_.submitted += static_cast<int64_t>(arrived.size());
   for (auto& s : arrived) {
+    newest_ = std::max(newest_, s->owner->id);
     List& list = s->request().pictures.empty() ? waiting_ : encoding_;
     insert_by_age(list, std::move(s));
   }
 }
 
-bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const RequestId> cancels) {
+bool EngineCore::idle() const {
+  return running_.empty() && encoding_.empty() &&
+         std::all_of(waiting_.begin(), waiting_.end(), [](const auto& s) { return s->owner->paused; });
+}
+
+bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const EngineOrder> orders) {
   take(std::move(arrived));
-  const bool anything = !idle() || !cancels.empty();
+  const bool anything = !idle() || !orders.empty();
   metrics_.step_started = part_began_ = now();
   part_ = HostPart::kPlan;
-  end_due(cancels);
+  follow(orders);
+  end_due();
   sweep();
   encode_next_image();
   if (options_.preempt_every > 0 && running_.size() > 1 && metrics_.steps % options_.preempt_every == 0) {
@@ -78,9 +85,24 @@ bool EngineCore::step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<
   return anything;
 }
 
-void EngineCore::end_due(std::span<const RequestId> cancels) {
+void EngineCore::follow(std::span<const EngineOrder> orders) {
   for (RequestId id : std::exchange(callback_cancels_, {})) end_request(id, EndReason::kCancelled, "on_event threw");
-  for (RequestId id : cancels) end_request(id, EndReason::kCancelled, {});
+  for (const EngineOrder& order : orders) {
+    switch (order.kind) {
+      case EngineOrder::Kind::kCancel:
+        end_request(order.request, EndReason::kCancelled, {}, order.sample);
+        break;
+      case EngineOrder::Kind::kPause:
+        pause(order.request);
+        break;
+      case EngineOrder::Kind::kResume:
+        resume(order.request);
+        break;
+    }
+  }
+}
+
+void EngineCore::end_due() {
   const double time = now();
   for (List* list : {&running_, &waiting_, &encoding_}) {
     for (size_t i = 0; i < list->size(); ++i) {
@@ -155,12 +177,22 @@ void EngineCore::collect(const Flight* after, std::vector<Sequence*>& order, std
     views.push_back(view_of(s, committed, known, s.running()));
   };
   size_t next = 0;
-  const size_t looked_at = std::min(waiting_.size(), static_cast<size_t>(options_.slots));
+  int32_t looked_at = 0;
+  // Adds those that wait, and may run, before `s`; null: all.
+  const auto add_waiting = [&](const Sequence* s) {
+    for (; next < waiting_.size() && looked_at < options_.slots; ++next) {
+      Sequence& waits = *waiting_[next];
+      if (waits.owner->paused) continue;
+      if (s != nullptr && !waits.older_than(*s)) return;
+      add(waits);
+      ++looked_at;
+    }
+  };
   for (const auto& s : running_) {
-    while (next < looked_at && waiting_[next]->older_than(*s)) add(*waiting_[next++]);
+    add_waiting(s.get());
     add(*s);
   }
-  while (next < looked_at) add(*waiting_[next++]);
+  add_waiting(nullptr);
 }
 
 void EngineCore::plan() {

@@ -34,8 +34,8 @@ class EngineCore {
   EngineCore(Context& context, const Model& model, const Tokenizer* tokenizer, const EngineOptions& options);
   ~EngineCore();
 
-  // Takes new sequences (in ascending id) and cancellations, then steps. Returns whether there was anything to do.
-  bool step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const RequestId> cancels);
+  // Takes new sequences (in ascending id) and orders, then steps. Returns whether there was anything to do.
+  bool step(std::vector<std::unique_ptr<Sequence>> arrived, std::span<const EngineOrder> orders);
   void take(std::vector<std::unique_ptr<Sequence>> arrived);
   void end_all(EndReason reason, const std::string& error);
 
@@ -77,8 +77,9 @@ class EngineCore {
   void encode_next_image();
 
   // engine_core.cpp: the step
-  bool idle() const { return running_.empty() && waiting_.empty() && encoding_.empty(); }
-  void end_due(std::span<const RequestId> cancels);
+  bool idle() const;  // nothing but paused requests
+  void follow(std::span<const EngineOrder> orders);
+  void end_due();
   void plan();
   SequenceView view_of(const Sequence& s, int32_t committed, int32_t known, bool running) const;
   PlanLimits limits() const;
@@ -122,6 +123,8 @@ class EngineCore {
   // engine_cache.cpp: where state comes from and goes to
   bool admit(Sequence& s);
   void preempt(Sequence& s);
+  void pause(RequestId id);
+  void resume(RequestId id);
   void publish(Sequence& s);
   // The other samples of a request whose prompt has just been run; `row`: the logits behind it.
   void fork(Sequence& leader, std::span<const float> row);
@@ -133,7 +136,8 @@ class EngineCore {
   int32_t emit(Sequence& s, const Chosen& chosen);
   Chosen chosen_on_device(int32_t token);
   void end(Sequence& s, EndReason reason, const std::string& error, Event event);
-  void end_request(RequestId id, EndReason reason, const std::string& error);
+  // sample: that one alone; -1: all.
+  void end_request(RequestId id, EndReason reason, const std::string& error, int32_t sample = -1);
   void send(RequestState& owner, Event event);
   void sweep();  // drops the sequences that have ended
 
@@ -151,6 +155,7 @@ class EngineCore {
   List encoding_;                         // those whose images are not all encoded yet; then they wait
   std::unique_ptr<ImageEncoder> images_;  // where the model has a vision tower
   int64_t queued_ = 0;
+  RequestId newest_ = 0;  // that has arrived
 
   std::vector<Sequence*> order_, ahead_order_;     // what the views are of
   std::vector<SequenceView> views_, ahead_views_;  // at hand; predicted for the next step

@@ -124,11 +124,11 @@ void EngineCore::end(Sequence& s, EndReason reason, const std::string& error, Ev
   send(*s.owner, std::move(event));
 }
 
-void EngineCore::end_request(RequestId id, EndReason reason, const std::string& error) {
+void EngineCore::end_request(RequestId id, EndReason reason, const std::string& error, int32_t sample) {
   std::shared_ptr<RequestState> owner;
   for (List* list : {&running_, &waiting_, &encoding_}) {
     for (const auto& s : *list) {
-      if (s->owner->id != id || s->ended) continue;
+      if (s->owner->id != id || s->ended || (sample >= 0 && s->sample != sample)) continue;
       owner = s->owner;
       end(*s, reason, error, {});
     }
@@ -137,10 +137,11 @@ void EngineCore::end_request(RequestId id, EndReason reason, const std::string& 
     ++metrics_.late_cancels;
     return;
   }
+  if (sample >= 0) return;
   // Samples that never came to be.
-  for (int32_t sample = 1; !owner->forked && sample < owner->request.n; ++sample) {
+  for (int32_t i = 1; !owner->forked && i < owner->request.n; ++i) {
     Event event;
-    event.sample = sample;
+    event.sample = i;
     event.end = reason;
     event.error = error;
     event.last = --owner->open == 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cache/cache.h"
@@ -21,6 +22,8 @@ struct SlowMask;
 // What the samples of a request share.
 struct RequestState {
   RequestId id = 0;
+  uint64_t turn = 0;    // in the order of service: twice the id, or one more than that of whom it was put behind
+  bool paused = false;  // waits until it is resumed
   Request request;
   double submitted = 0;  // on the engine's clock
   double deadline = 0;   // 0: none
@@ -76,7 +79,8 @@ struct Sequence {
   int32_t generated_count() const { return known() - prompt(); }
   std::span<const int32_t> generated() const { return std::span(tokens).subspan(owner->request.prompt.size()); }
   bool older_than(const Sequence& other) const {
-    return owner->id != other.owner->id ? owner->id < other.owner->id : sample < other.sample;
+    const auto order = [](const Sequence& s) { return std::tuple(s.owner->turn, s.owner->id, s.sample); };
+    return order(*this) < order(other);
   }
 };
 

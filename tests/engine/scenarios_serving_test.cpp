@@ -250,6 +250,63 @@ TEST(Serving, EveryEndIsSentOnceForEverySampleAlsoOfOnesThatNeverStarted) {
   served.expect_nothing_held();
 }
 
+TEST(Serving, OneSampleIsCancelledAndTheOthersGoOn) {
+  const SamplingParams random{.temperature = 1, .seed = 4};
+  Request r = request(some_tokens(30, 1), 40, random);
+  r.n = 3;
+  Served whole(options());
+  const RequestId all = whole.submit(r);
+  whole.engine->run();
+  Served served(options());
+  const RequestId id = served.submit(std::move(r));
+  step_until(served, id, 4);
+  served.engine->cancel_sample(id, 1);
+  served.engine->cancel_sample(id, 7);  // there is none
+  served.engine->run();
+  EXPECT_EQ(served.answer(id, 1).end, EndReason::kCancelled);
+  EXPECT_LT(served.answer(id, 1).tokens.size(), 40u);
+  for (const int32_t sample : {0, 2}) EXPECT_EQ(served.answer(id, sample).tokens, whole.answer(all, sample).tokens);
+  EXPECT_EQ(served.engine->metrics().late_cancels, 1);
+  served.expect_nothing_held();
+}
+
+// Paused in prefill, while it decodes and while it waits; what it says is the same.
+TEST(Serving, APausedRequestGivesWayAndGoesOn) {
+  for (const bool chained : {true, false}) {
+    EngineOptions o = options();
+    o.slots = 2;
+    o.max_rows = 64;
+    o.device_sampling = chained;
+    Served served(o);
+    const std::vector<int32_t> prompt = some_tokens(150, 1), other = some_tokens(20, 2);
+    const RequestId first = served.submit(request(prompt, 30));
+    const RequestId second = served.submit(request(other, 60));
+    served.engine->step();
+    served.engine->pause(first);  // in prefill
+    step_until(served, second, 5);
+    EXPECT_TRUE(served.answer(first).tokens.empty());
+    served.engine->pause(second);
+    served.engine->run();  // nothing but what is paused: nothing to do
+    EXPECT_FALSE(served.engine->step());
+    EXPECT_EQ(served.engine->metrics().slots_free, 2);
+    const RequestId third = served.submit(request(some_tokens(25, 3), 12));
+    served.engine->resume(first);
+    step_until(served, first, 3);
+    served.engine->pause(first);
+    served.engine->resume(first);
+    served.engine->resume(second);
+    served.engine->resume(second);  // runs: nothing to be done
+    served.engine->run();
+    EXPECT_EQ(served.answer(first).tokens, alone(prompt, 30));
+    EXPECT_EQ(served.answer(second).tokens, alone(other, 60));
+    EXPECT_EQ(served.answer(third).tokens, alone(some_tokens(25, 3), 12));
+    served.engine->pause(first);  // has ended
+    EXPECT_GE(served.engine->metrics().preemptions, 3);
+    served.engine->run();
+    served.expect_nothing_held();
+  }
+}
+
 TEST(Serving, SamplesOfARequestAreCancelledTogether) {
   Served served(options());
   Request r = request(some_tokens(30, 1), 500, {.temperature = 1});
