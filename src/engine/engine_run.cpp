@@ -197,6 +197,8 @@ void EngineCore::finish_on_host(Flight flight) {
       }
       if (part.drafts > 0) note_block(drafts_, static_cast<int32_t>(part.proposals.size()), chosen.accepted);
       kept += std::min(emit(s, chosen), chosen.accepted);
+      // What ends it is no part of what comes back, so its state is of no use to anybody.
+      if (s.stops.stopped()) kept = std::min(kept, s.known() - 1 - s.committed);
     }
     accepted.push_back(kept);
   }

@@ -13,7 +13,8 @@ struct Answer::Sample {
 
   ChatParser parser;
   StopStrings stops;
-  bool reasoning;  // before </think>
+  bool reasoning;       // before </think>
+  std::string content;  // that was shown, where there are stop strings
   bool ended = false;
   AnswerUsage usage;
 };
@@ -39,6 +40,7 @@ std::optional<AnswerPart> Answer::take(const Event& event) {
   sample.usage.prompt_tokens = event.usage.prompt_tokens;
   sample.usage.cached_tokens = event.usage.cached_tokens;
   parse(sample, event, part);
+  if (part.finish) remember_cut(sample);
   if (!settings_.chat) part.text = event.text;
   if (event.end && !part.finish) end(sample, event, part);
   if (part.finish) {
@@ -75,9 +77,10 @@ void Answer::parse(Sample& sample, const Event& event, AnswerPart& part) {
 
 // Content passes the stop strings; whatever comes behind content frees what they hold back of it.
 void Answer::show(Sample& sample, std::vector<ChatEvent> events, AnswerPart& part) {
-  const auto add = [&part](ChatEvent event) {
+  const auto add = [&](ChatEvent event) {
     const bool is_text = event.kind != ChatEvent::Kind::kCallBegin && event.kind != ChatEvent::Kind::kCallEnd;
     if (is_text && event.text.empty()) return;
+    if (event.kind == ChatEvent::Kind::kContent && !settings_.stop.empty()) sample.content += event.text;
     if (is_text && !part.events.empty() && part.events.back().kind == event.kind &&
         part.events.back().call == event.call) {
       part.events.back().text += event.text;
@@ -100,13 +103,38 @@ void Answer::show(Sample& sample, std::vector<ChatEvent> events, AnswerPart& par
   }
 }
 
+// What comes back ends before the stop string: whole tokens up to there, and the text of the one that was cut.
+void Answer::remember_cut(const Sample& sample) {
+  if (memory_ == nullptr) return;
+  ChatReply reply = sample.parser.reply();
+  reply.content = sample.content;
+  reply.tool_calls.clear();
+  reply.clipped = false;
+  const std::string_view content = reply.content;
+  const auto in_character = [&](size_t at) {
+    return at < content.size() && (static_cast<unsigned char>(content[at]) & 0xC0) == 0x80;
+  };
+  size_t at = 0, whole = 0, said = 0;
+  for (size_t i = 0; i < reply.rest_ids.size(); ++i) {
+    const std::string_view bytes = tokenizer_.bytes(reply.rest_ids[i]);
+    if (content.substr(at, bytes.size()) != bytes) break;
+    at += bytes.size();
+    if (in_character(at)) continue;
+    whole = i + 1;
+    said = at;
+  }
+  reply.rest_ids.resize(whole);
+  reply.tail = content.substr(said);
+  memory_->remember(settings_.place, reply);
+}
+
 void Answer::end(Sample& sample, const Event& event, AnswerPart& part) {
   const EndReason reason = *event.end;
   if (settings_.chat) {
     std::vector<ChatEvent> events;
     sample.parser.finish(reason == EndReason::kStop ? ReplyEnd::kStop : ReplyEnd::kCut, events);
     show(sample, std::move(events), part);
-    if (part.finish) return;
+    if (part.finish) return remember_cut(sample);
     if (sample.parser.reply().tool_calls.empty()) {
       std::string held = sample.stops.finish();
       if (!held.empty()) part.events.push_back({ChatEvent::Kind::kContent, 0, std::move(held)});

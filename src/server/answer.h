@@ -88,6 +88,7 @@ class Answer {
   void show(Sample& sample, std::vector<ChatEvent> events, AnswerPart& part);
   void end(Sample& sample, const Event& event, AnswerPart& part);
 
+  void remember_cut(const Sample& sample);
   const Tokenizer& tokenizer_;
   ReplayMemory* memory_;
   AnswerSettings settings_;

@@ -11,12 +11,20 @@ void Running::take(const Event& event) {
     callback_(*part);
     over = part->last;
   } catch (...) {
+    // A stop string ends a sample here, before the engine knows.
+    if (!over && part->finish && !event.end) {
+      const std::lock_guard lock(mutex_);
+      if (engine_ != nullptr) {
+        engine_->cancel_sample(id_, part->sample);
+      } else {
+        cut_.push_back(part->sample);
+      }
+    }
     // An endpoint that cannot go on: its reply, let go of below, tells the client.
     over = true;
   }
   if (!over) return;
   callback_ = nullptr;
-  // A stop string ends an answer here, before the engine knows.
   if (!event.last) cancel();
   {
     const std::lock_guard lock(mutex_);
@@ -51,6 +59,7 @@ void Running::cancel() {
     }
   }
   if (drop) drop();
+  for (int32_t sample : cut_) engine_->cancel_sample(id_, sample);
 }
 
 EventThread::EventThread() : thread_([this] { loop(); }) {}

@@ -49,6 +49,7 @@ class EventThread {
   EventThread();
   // Hands on what is left.
   ~EventThread();
+  std::vector<int32_t> cut_;  // samples that ended here before the engine had an id for them
   EventThread(const EventThread&) = delete;
   EventThread& operator=(const EventThread&) = delete;
 

@@ -263,6 +263,7 @@ class Renderer {
     }
     if (answer != nullptr) {
       out_.tokens(answer->rest);
+      out_.text(answer->tail);
     } else {
       content(m.content);
       tool_calls(m.tool_calls, i);

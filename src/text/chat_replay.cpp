@@ -82,8 +82,9 @@ void ReplayMemory::remember(TurnPlace place, const ChatReply& reply) {
   Entry entry;
   entry.text = with_reasoning(place_key(place) + answer, reply.reasoning);
   entry.answer_bytes = answer.size();
-  entry.turn = std::make_shared<const GeneratedTurn>(GeneratedTurn{reply.reasoning_ids, reply.rest_ids});
-  entry.bytes = entry.text.size() + 512 + sizeof(int32_t) * (reply.reasoning_ids.size() + reply.rest_ids.size());
+  entry.turn = std::make_shared<const GeneratedTurn>(GeneratedTurn{reply.reasoning_ids, reply.rest_ids, reply.tail});
+  entry.bytes = entry.text.size() + reply.tail.size() + 512 +
+                sizeof(int32_t) * (reply.reasoning_ids.size() + reply.rest_ids.size());
   const std::lock_guard lock(mutex_);
   if (entry.bytes > max_bytes_) return;
   if (const auto same = index_[1][1].find(entry.text); same != index_[1][1].end()) erase(same->second);

@@ -26,6 +26,7 @@ struct ChatReply;
 struct GeneratedTurn {
   std::vector<int32_t> reasoning;  // up to </think>, without it
   std::vector<int32_t> rest;       // content and tool calls, without eos
+  std::string tail;                // ChatReply::tail
 };
 
 // Where a turn stands: a hash of the messages before it, without their reasoning, which clients may forget. What two

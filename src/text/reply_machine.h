@@ -42,6 +42,7 @@ struct ChatReply {
   std::string problem;               // what was wrong with the tags, the first of it; empty if nothing was
   // The tokens as generated, without </think> and eos (ChatParser only).
   std::vector<int32_t> reasoning_ids, rest_ids;
+  std::string tail;  // of the content: what stands behind the tokens, where an answer was cut within one
 };
 
 class ReplyMachine {

@@ -209,6 +209,87 @@ TEST(Conversation, AnswersThatAreCutAnywhere) {
   talk.expect_nothing_held();
 }
 
+// The last token generated, which has not been run, is the one that made the stop string whole.
+TEST(Conversation, AnswersThatEndByAStopString) {
+  const Talk talk(keeping_all());
+  const OrderedJson stop = {{"stop", {"#"}}};
+  ShortAnswers one(talk), two(talk);
+  one.ask("Is this the first conversation, the one about ships?", "Yes, it is.#No.", stop);
+  two.ask("Then this must be the second conversation, about harbours.", "Yes, it is #here.", stop);
+  one.ask("Is it still?", "Yes, it is. #", stop);
+  two.ask("Is it warm?", "#", stop);
+  one.ask("Good.", "Good.", stop);
+  two.ask("Good.", "Good.", stop);
+  talk.expect_nothing_held();
+}
+
+TEST(Conversation, AStopStringWithinATokenLeavesTheTextBeforeIt) {
+  const Tokenizer& tokenizer = *testing::small_model().tokenizer;
+  const std::vector<int32_t> all = tokenizer.encode("The ship ⛵ sails across the harbour, by night", Markers::kText);
+  // A token that ends as nothing before it does.
+  std::vector<int32_t> ids;
+  std::string before, last;
+  for (const int32_t id : all) {
+    before += last;
+    last = tokenizer.bytes(id);
+    ids.push_back(id);
+    if (ids.size() > 4 && last.size() >= 3 && (before + last).find(last.substr(2)) == before.size() + 2) break;
+  }
+  ASSERT_LT(ids.size(), all.size()) << "no such token";
+  ReplayMemory memory;
+  const TurnPlace place = place_behind(kFirstPlace, text_message(Role::kUser, "What does it do?"));
+  Answer answer(tokenizer, &memory, {.place = place, .stop = {last.substr(2)}});
+  std::string content;
+  for (const int32_t id : ids) {
+    Event event;
+    event.tokens = {{.id = id, .logprobs = {}}};
+    const std::optional<AnswerPart> part = answer.take(event);
+    if (!part) continue;
+    for (const ChatEvent& shown : part->events) content += shown.text;
+    if (part->finish) break;
+  }
+  ASSERT_TRUE(answer.finished());
+  const auto turn = memory.find(place, text_message(Role::kAssistant, content), false);
+  ASSERT_NE(turn, nullptr) << content;
+  EXPECT_EQ(turn->rest, std::vector<int32_t>(ids.begin(), ids.end() - 1));
+  EXPECT_EQ(turn->tail, last.substr(0, 2));
+}
+
+// With reasoning, what is content is seen here and not in the engine: a sample that a stop string ends runs no further.
+TEST(Conversation, AStopStringEndsOneOfSeveralSamples) {
+  const Talk talk;
+  OrderedJson body = {{"messages", {{{"role", "user"}, {"content", "Tell me about the sea."}}}},
+                      {"n", 2},
+                      {"temperature", 1},
+                      {"reasoning_effort", "low"},
+                      {"ignore_eos", true},
+                      {"max_tokens", 500}};
+  std::string cut, other, stop;
+  for (int seed = 1; seed <= 20 && stop.empty(); ++seed) {
+    body["seed"] = seed;
+    const OrderedJson whole = talk.chat(body.dump());
+    if (whole["usage"]["completion_tokens_details"]["reasoning_tokens"] > 200) continue;
+    cut = whole["choices"][0]["message"]["content"];
+    other = whole["choices"][1]["message"]["content"];
+    for (size_t at = 8; at < 60 && at + 6 < cut.size() && stop.empty(); ++at) {
+      const std::string words = cut.substr(at, 6);
+      const bool plain = std::all_of(words.begin(), words.end(), [](char c) { return c >= ' ' && c <= '~'; });
+      if (plain && cut.find(words) == at && other.find(words) == std::string::npos) stop = words;
+    }
+  }
+  ASSERT_FALSE(stop.empty()) << "the model reasons for too long";
+  body["stop"] = {stop};
+  const int64_t before = talk.service->engine().metrics().generated_tokens;
+  const OrderedJson answer = talk.chat(body.dump());
+  talk.expect_nothing_held();
+  const int64_t generated = talk.service->engine().metrics().generated_tokens - before;
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], cut.substr(0, cut.find(stop)));
+  EXPECT_EQ(answer["choices"][1]["message"]["content"], other);
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  EXPECT_LT(generated,
+            900);  // without an end 1000; the reasoning and the cut are some 250, and its end takes a few steps
+}
+
 // Equal conversations of different tenants share nothing.
 TEST(Conversation, SaltsSeparate) {
   const Talk talk;
