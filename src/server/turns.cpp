@@ -22,7 +22,9 @@ struct Turns::Hold {
   std::shared_ptr<State> state;
   std::string client;
   int64_t samples = 0, blocks = 0;
-  bool granted = false, started = false;  // with the state's lock
+  // With the state's lock:
+  bool granted = false, started = false, paused = false;
+  RequestId id = 0;  // the engine's; 0: it does not have it yet
 
   explicit Hold(std::shared_ptr<State> owner) : state(std::move(owner)) {}
   ~Hold();
@@ -53,12 +55,27 @@ struct Turns::Entry {
   }
 };
 
+// What the engine is told, in this order.
+struct Turns::Order {
+  enum class Kind : uint8_t { kSubmit, kPause, kResume };
+  Kind kind;
+  RequestId id = 0;
+  std::optional<Entry> entry;  // kSubmit
+};
+
 // No entry ends with the lock: its Hold would want it.
 struct Turns::State {
   struct Client {
+    std::deque<Hold*> running;  // what the engine has and runs, oldest grant first
+    std::deque<Hold*> paused;   // what it has and does not run; comes before what waits
     std::deque<Entry> waiting;
-    int64_t samples = 0;  // with the engine
+    int64_t samples = 0;  // of those that run
     int64_t served = 0;   // when it last got a turn
+
+    Hold* next() const {
+      return !paused.empty() ? paused.front() : waiting.empty() ? nullptr : waiting.front().hold.get();
+    }
+    bool done() const { return running.empty() && paused.empty() && waiting.empty(); }
   };
 
   int64_t slots = 0, spare = 0, all_blocks = 0, max_waiting = 0;
@@ -66,7 +83,7 @@ struct Turns::State {
   mutable std::mutex mutex;  // of what follows
   std::condition_variable wake;
   std::unordered_map<std::string, Client> clients;  // of which something waits or is with the engine
-  std::deque<Entry> granted;                        // on their way to the engine
+  std::deque<Order> orders;                         // on their way to the engine
   std::unordered_map<const Hold*, std::weak_ptr<Running>> all;
   int64_t waiting = 0, samples = 0, blocks = 0, unstarted = 0, turns = 0;
   int64_t taken = 0, refused = 0, cancelled = 0, late = 0;
@@ -80,25 +97,82 @@ struct Turns::State {
     return blocks + hold.blocks <= all_blocks || unstarted == 0;
   }
 
+  void run(Client& client, Hold& hold) {
+    client.running.push_back(&hold);
+    samples += hold.samples;
+    client.samples += hold.samples;
+    blocks += hold.blocks;
+    unstarted += hold.started ? 0 : 1;
+  }
+
+  void leave(Client& client, Hold& hold) {
+    std::erase(client.running, &hold);
+    samples -= hold.samples;
+    client.samples -= hold.samples;
+    blocks -= hold.blocks;
+    unstarted -= hold.started ? 0 : 1;
+  }
+
+  // The youngest request of the client that has most, where it may be paused for `hold` of `for_client`.
+  std::pair<Client*, Hold*> victim(const Client& for_client, const Hold& hold) {
+    Client* most = nullptr;
+    for (auto& [name, client] : clients) {
+      if (most == nullptr || client.samples > most->samples) most = &client;
+    }
+    if (most == nullptr || most->running.empty()) return {};
+    Hold* youngest = most->running.back();
+    const bool known = youngest->id != 0;  // else it is on its way to the engine, and soon there
+    if (!known || most->samples - youngest->samples < for_client.samples + hold.samples) return {};
+    return {most, youngest};
+  }
+
+  // Pauses until there is a slot for it, or, where that cannot be, nothing.
+  bool make_room(const Client& for_client, const Hold& hold) {
+    if (blocks + hold.blocks > all_blocks && unstarted > 0) return false;
+    std::vector<std::pair<Client*, Hold*>> paused;
+    while (samples + hold.samples > slots) {
+      const auto [client, youngest] = victim(for_client, hold);
+      if (youngest == nullptr) break;
+      leave(*client, *youngest);
+      paused.emplace_back(client, youngest);
+    }
+    const bool enough = samples + hold.samples <= slots;
+    if (!enough) std::reverse(paused.begin(), paused.end());
+    for (const auto& [client, youngest] : paused) {
+      if (enough) {
+        youngest->paused = true;
+        client->paused.push_front(youngest);
+        orders.push_back({Order::Kind::kPause, youngest->id, std::nullopt});
+      } else {
+        run(*client, *youngest);
+      }
+    }
+    return enough;
+  }
+
   void grant() {
     for (;;) {
       Client* next = nullptr;
       for (auto& [name, client] : clients) {
-        if (client.waiting.empty()) continue;
+        if (client.next() == nullptr) continue;
         if (next == nullptr || std::pair(client.samples, client.served) < std::pair(next->samples, next->served)) {
           next = &client;
         }
       }
-      if (next == nullptr || !fits(*next->waiting.front().hold)) return;
-      granted.push_back(std::move(next->waiting.front()));
-      next->waiting.pop_front();
-      Hold& hold = *granted.back().hold;
-      hold.granted = true;
-      --waiting;
-      ++unstarted;
-      samples += hold.samples;
-      blocks += hold.blocks;
-      next->samples += hold.samples;
+      if (next == nullptr) return;
+      Hold& hold = *next->next();
+      if (!fits(hold) && !make_room(*next, hold)) return;
+      if (hold.paused) {
+        next->paused.pop_front();
+        hold.paused = false;
+        orders.push_back({Order::Kind::kResume, hold.id, std::nullopt});
+      } else {
+        orders.push_back({Order::Kind::kSubmit, 0, std::move(next->waiting.front())});
+        next->waiting.pop_front();
+        hold.granted = true;
+        --waiting;
+      }
+      run(*next, hold);
       next->served = ++turns;
     }
   }
@@ -118,7 +192,7 @@ struct Turns::State {
         queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
         --waiting;
       }
-      at = queue.empty() && at->second.samples == 0 ? clients.erase(at) : std::next(at);
+      at = at->second.done() ? clients.erase(at) : std::next(at);
     }
     return out;
   }
@@ -139,12 +213,13 @@ Turns::Hold::~Hold() {
     const std::lock_guard lock(state->mutex);
     state->all.erase(this);
     if (!granted) return;
-    state->samples -= samples;
-    state->blocks -= blocks;
-    state->unstarted -= started ? 0 : 1;
     const auto own = state->clients.find(client);
-    own->second.samples -= samples;
-    if (own->second.samples == 0 && own->second.waiting.empty()) state->clients.erase(own);
+    if (paused) {
+      std::erase(own->second.paused, this);
+    } else {
+      state->leave(own->second, *this);
+    }
+    if (own->second.done()) state->clients.erase(own);
   }
   state->wake.notify_one();
 }
@@ -153,7 +228,7 @@ void Turns::Hold::start() {
   {
     const std::lock_guard lock(state->mutex);
     if (std::exchange(started, true)) return;
-    state->unstarted -= granted ? 1 : 0;
+    state->unstarted -= granted && !paused ? 1 : 0;
   }
   state->wake.notify_one();
 }
@@ -178,8 +253,10 @@ Turns::~Turns() {
   {
     const std::lock_guard lock(state_->mutex);
     left = state_->take([](const Entry&) { return true; });
-    std::move(state_->granted.begin(), state_->granted.end(), std::back_inserter(left));
-    state_->granted.clear();
+    for (Order& order : state_->orders) {
+      if (order.entry) left.push_back(std::move(*order.entry));
+    }
+    state_->orders.clear();
     state_->cancelled += static_cast<int64_t>(left.size());
   }
   for (const Entry& entry : left) entry.end(EndReason::kCancelled, {});
@@ -231,7 +308,7 @@ Turns::Add Turns::add(const std::string& client, Request request, const std::sha
       own.waiting.pop_back();
       --state_->waiting;
       ++state_->refused;
-      if (own.waiting.empty() && own.samples == 0) state_->clients.erase(client);
+      if (own.done()) state_->clients.erase(client);
     }
   }
   if (result == Add::kTaken) state_->wake.notify_one();
@@ -251,7 +328,8 @@ void Turns::cancel_all() {
 
 void Turns::add_to(EngineMetrics& metrics) const {
   const std::lock_guard lock(state_->mutex);
-  metrics.waiting += state_->waiting + static_cast<int64_t>(state_->granted.size());
+  metrics.waiting += state_->waiting;
+  for (const Order& order : state_->orders) metrics.waiting += order.entry ? 1 : 0;
   metrics.submitted = state_->taken;
   metrics.refused_full += state_->refused;
   metrics.ended_cancelled += state_->cancelled;
@@ -264,6 +342,10 @@ void Turns::submit(Entry entry) {
   try {
     if (const std::optional<RequestId> id = engine_.submit(std::move(entry.request))) {
       entry.running->submitted(engine_, *id);
+      {
+        const std::lock_guard lock(state_->mutex);
+        entry.hold->id = *id;
+      }
       return;
     }
   } catch (const std::exception& e) {
@@ -272,17 +354,28 @@ void Turns::submit(Entry entry) {
   entry.end(EndReason::kError, error);
 }
 
+void Turns::follow(Order order) {
+  switch (order.kind) {
+    case Order::Kind::kSubmit:
+      return submit(std::move(*order.entry));
+    case Order::Kind::kPause:
+      return engine_.pause(order.id);
+    case Order::Kind::kResume:
+      return engine_.resume(order.id);
+  }
+}
+
 void Turns::loop() {
   State& s = *state_;
   for (;;) {
     std::unique_lock lock(s.mutex);
     s.grant();
     if (s.stopping) return;
-    if (!s.granted.empty()) {
-      Entry entry = std::move(s.granted.front());
-      s.granted.pop_front();
+    if (!s.orders.empty()) {
+      Order order = std::move(s.orders.front());
+      s.orders.pop_front();
       lock.unlock();
-      submit(std::move(entry));
+      follow(std::move(order));
       continue;
     }
     const double now = engine_.options().clock();

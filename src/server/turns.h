@@ -1,6 +1,9 @@
 // What waits for the engine: a queue for each client. The engine gets no more than it can start, and a little, so that
 // who asks for much does not keep others waiting: the next request is always one of the client that has the least
 // running, and of equal ones the one that was served longest ago.
+//
+// Where no slot is free for it, a client that has more takes a step back: its youngest requests are paused until a slot
+// is free again, as long as it keeps at least as many as the other gets. A single request's samples are not divided.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +43,11 @@ class Turns {
   struct State;
   struct Entry;
   struct Hold;
+  struct Order;
 
   void loop();
   void submit(Entry entry);
+  void follow(Order order);
 
   Engine& engine_;
   const std::shared_ptr<State> state_;  // lives on with requests that end late

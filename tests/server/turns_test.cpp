@@ -106,6 +106,82 @@ TEST(Turns, OneClientLeavesRoomInTheQueue) {
   talk.expect_nothing_held();
 }
 
+void wait_until_running(const Talk& talk, int64_t count) {
+  for (int i = 0; i < 30'000; ++i) {
+    const EngineMetrics m = talk.service->engine().metrics();
+    if (m.running >= count && m.generated_tokens > 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  FAIL() << "never " << count << " at once";
+}
+
+std::string greedy(int tokens) { return chat(tokens).insert(1, R"("temperature":0,)"); }
+
+std::shared_ptr<KeptReply> queue_body(const Talk& talk, const std::string& key, const std::string& body) {
+  auto reply = talk.send("POST", kChat, body, {{"authorization", "Bearer " + key}});
+  while (!reply->registered() && !reply->wait(0)) std::this_thread::yield();
+  return reply;
+}
+
+std::string content_of(const KeptReply& reply) { return reply.json()["choices"][0]["message"]["content"]; }
+
+// Four long answers have the four slots. Others get theirs at once, and the long ones are the same in the end.
+TEST(Turns, AClientWithAllSlotsGivesSomeBack) {
+  const Talk talk(engine_of(4, 100));
+  const std::string whole = content_of(*talk.post(kChat, greedy(400)));
+  Replies much;
+  for (int i = 0; i < 6; ++i) much.push_back(queue_body(talk, "much", greedy(400)));
+  wait_until_running(talk, 4);
+  Replies little;
+  for (const char* key : {"little", "other", "little"}) {
+    little.push_back(queue_body(talk, key, greedy(3)));
+    EXPECT_TRUE(little.back()->wait());
+    EXPECT_EQ(little.back()->status(), 200);
+  }
+  EXPECT_EQ(std::count_if(much.begin(), much.end(), [](const auto& reply) { return reply->wait(0); }), 0);
+  EXPECT_GE(talk.service->engine().metrics().preemptions, 1);
+  for (const auto& reply : much) {
+    EXPECT_TRUE(reply->wait());
+    EXPECT_EQ(content_of(*reply), whole);
+  }
+  talk.expect_nothing_held();
+}
+
+// Two clients that both want all have half each, and neither gives way to the other any more.
+TEST(Turns, EqualSharesAreLeftAlone) {
+  const Talk talk(engine_of(4, 100));
+  Replies replies;
+  for (int i = 0; i < 5; ++i) replies.push_back(queue_body(talk, "one", greedy(120)));
+  wait_until_running(talk, 4);
+  for (int i = 0; i < 5; ++i) replies.push_back(queue_body(talk, "two", greedy(120)));
+  for (const auto& reply : replies) {
+    EXPECT_TRUE(reply->wait());
+    EXPECT_EQ(reply->status(), 200);
+    EXPECT_EQ(content_of(*reply), content_of(*replies.front()));
+  }
+  EXPECT_LE(talk.service->engine().metrics().preemptions, 2);
+  talk.expect_nothing_held();
+}
+
+// What is paused ends like everything else: its client hangs up, or its time is over.
+TEST(Turns, PausedRequestsCanEnd) {
+  ServiceOptions options = Talk::service_options();
+  const Talk talk(engine_of(2, 100), options);
+  Replies much;
+  for (int i = 0; i < 2; ++i) much.push_back(queue_body(talk, "much", greedy(900)));
+  wait_until_running(talk, 2);
+  const auto other = queue_body(talk, "other", greedy(150));
+  for (int i = 0; i < 30'000 && talk.service->engine().metrics().preemptions == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(talk.service->engine().metrics().preemptions, 1);
+  for (const auto& reply : much) reply->hang_up();
+  EXPECT_TRUE(other->wait());
+  EXPECT_EQ(other->status(), 200);
+  talk.expect_nothing_held();
+  EXPECT_EQ(talk.post(kChat, greedy(3))->status(), 200);
+}
+
 // The engine does not run in these: what ends, ends in the queue.
 TEST(Turns, AHangUpLeavesTheQueue) {
   const Talk talk(engine_of(1, 100), Talk::service_options(), false);
