@@ -38,7 +38,7 @@ struct ServiceOptions {
   float top_p = 0.95f;                     // where a request does not say
   int32_t max_tokens = 0;                  // where a request does not say; 0: what the context leaves
   double timeout = 0;                      // seconds of a request, queue included; 0: none
-  int workers = 2;                         // threads
+  int workers = 2;                         // threads; one more where there is one only (worker_pool.h)
   size_t max_jobs = 1024;                  // that wait for a worker; a single client may have half of them
   size_t max_running_per_client = 0;       // generations of one client, waiting ones included; 0: no limit
   bool separate_clients = false;           // clients with different keys share no prefixes

@@ -6,7 +6,7 @@
 namespace mdi {
 
 WorkerPool::WorkerPool(int threads, size_t max_waiting)
-    : threads_wanted_(static_cast<size_t>(std::max(threads, 1))), max_waiting_(std::max<size_t>(max_waiting, 1)) {
+    : threads_wanted_(static_cast<size_t>(std::max(threads, 2))), max_waiting_(std::max<size_t>(max_waiting, 1)) {
   for (size_t i = 0; i < threads_wanted_; ++i) threads_.emplace_back([this] { loop(); });
 }
 
@@ -44,7 +44,7 @@ WorkerPool::Post WorkerPool::post(const std::string& name, Job job, bool large) 
 
 // The next client's job, of those that do not hold all threads but one.
 bool WorkerPool::next(std::string& client, Job& job) {
-  const size_t most = threads_wanted_ > 1 ? threads_wanted_ - 1 : 1;
+  const size_t most = threads_wanted_ - 1;
   for (size_t i = 0; i < turns_.size(); ++i) {
     Client& entry = clients_[turns_[i]];
     if (entry.running >= most || (entry.large && large_running_ >= most)) continue;

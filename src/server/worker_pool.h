@@ -25,7 +25,8 @@ class WorkerPool {
  public:
   using Job = std::function<void()>;
 
-  // threads: at least 1. max_waiting: jobs of all clients; one may have half of them, at least one.
+  // threads: at least 2, so that there is one left for others. max_waiting: jobs of all clients; one may have half of
+  // them, at least one.
   WorkerPool(int threads, size_t max_waiting);
   // Ends the running jobs' threads; what waits is dropped.
   ~WorkerPool();
