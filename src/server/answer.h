@@ -55,6 +55,7 @@ struct AnswerPart {
   AnswerUsage usage;                // of this sample, up to here
   AnswerUsage total;                // of all samples, up to here; the prompt counts once
   bool last = false;                // the last part of the request
+  bool silence = false;             // no news, for a while: a stream says that it is alive; everything else is empty
 };
 
 struct AnswerSettings {
@@ -87,8 +88,8 @@ class Answer {
   void parse(Sample& sample, const Event& event, AnswerPart& part);
   void show(Sample& sample, std::vector<ChatEvent> events, AnswerPart& part);
   void end(Sample& sample, const Event& event, AnswerPart& part);
-
   void remember_cut(const Sample& sample);
+
   const Tokenizer& tokenizer_;
   ReplayMemory* memory_;
   AnswerSettings settings_;

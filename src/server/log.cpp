@@ -117,6 +117,7 @@ void ServerLog::line(Level level, std::string_view event, const Fields& fields) 
 }
 
 void RequestNote::take(const AnswerPart& part) {
+  if (part.silence) return;
   const std::lock_guard lock(mutex_);
   if (first_token_ < 0 && part.total.completion_tokens > 0) first_token_ = seconds_since(start_);
   if (part.finish) finish_ = finish_name(*part.finish);

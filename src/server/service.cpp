@@ -81,6 +81,7 @@ ServiceOptions checked(ServiceOptions o) {
   if (o.workers < 1 || o.workers > 256) refuse("workers: expected 1 to 256");
   if (o.max_jobs < 1) refuse("jobs that wait: expected 1 or more");
   if (!(o.timeout >= 0 && o.timeout <= RequestLimits{}.max_deadline)) refuse("timeout: expected 0 (none) to a day");
+  if (!(o.keep_alive >= 0 && o.keep_alive <= 3600)) refuse("keep alive: expected 0 (never) to 3600 seconds");
   if (o.max_tokens < 0) refuse("max tokens: expected 0 (no limit but the context's) or more");
   check_sampling({.temperature = o.temperature, .top_p = o.top_p}, "serve");
   return o;
@@ -126,7 +127,7 @@ Service::Service(Context& context, const Model& model, const Tokenizer* tokenize
       grammar_(std::make_unique<GrammarCompiler>(tokenizer_, model.config().vocab_size, model.config().eos_token_id,
                                                  options_.grammar)),
       clients_(std::make_unique<Clients>()),
-      events_(std::make_unique<EventThread>()),
+      events_(std::make_unique<EventThread>(options_.keep_alive)),
       engine_(std::make_unique<Engine>(context, model, tokenizer, without_queue(engine))),
       turns_(std::make_unique<Turns>(*engine_, engine.max_queue)),
       workers_(std::make_unique<WorkerPool>(options_.workers, options_.max_jobs)) {
@@ -257,6 +258,7 @@ CancelGeneration Service::generate(Generation generation, AnswerCallback answer)
     engine_->check(request);
     running = std::make_shared<Running>(Answer(tokenizer_, &memory_, std::move(settings)), std::move(answer),
                                         [this, client] { clients_->leave(client); });
+    events_->watch(running);
     std::vector<std::shared_ptr<void>> leases;  // end with the request, whose images they are for
     for (RequestImage& image : generation.images) leases.push_back(std::move(image.lease));
     request.on_event = [events = events_.get(), running, leases = std::move(leases)](const Event& event) {

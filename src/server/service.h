@@ -41,6 +41,7 @@ struct ServiceOptions {
   int workers = 2;                         // threads; one more where there is one only (worker_pool.h)
   size_t max_jobs = 1024;                  // that wait for a worker; a single client may have half of them
   size_t max_running_per_client = 0;       // generations of one client, waiting ones included; 0: no limit
+  double keep_alive = 10;                  // seconds without news after which a stream says that it lives; 0: never
   bool separate_clients = false;           // clients with different keys share no prefixes
   bool allow_remote_images = false;        // image URLs other than data: may be fetched
   size_t memory_bytes = size_t{64} << 20;  // of answers, so that they come back as the same tokens
@@ -73,7 +74,7 @@ struct Generation {
 };
 
 // One part after the other, from the service's event thread; must not block. The part with `last` comes always, exactly
-// once, and may come before generate() has returned.
+// once, and may come before generate() has returned. What throws ends the request, except for a part of silence.
 using AnswerCallback = std::function<void(const AnswerPart& part)>;
 
 // From any thread, any number of times: the request's next part is its last one, and the engine stops within a step.

@@ -26,5 +26,7 @@ void send_json(HttpReply& reply, int status, const OrderedJson& value);
 
 // Begins a stream of server-sent events.
 void begin_events(HttpReply& reply);
+// A comment, which readers of events pass over: proxies and clients see that the answer is still being made.
+inline constexpr const char* kKeepAlive = ": keep-alive\n\n";
 
 }  // namespace mdi

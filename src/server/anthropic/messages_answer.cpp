@@ -63,7 +63,7 @@ class WholeMessage {
       : service_(service), signer_(signer), reply_(std::move(reply)), headers_(messages_headers(request)) {}
 
   void take(const AnswerPart& part) {
-    if (reply_ == nullptr) return;
+    if (reply_ == nullptr || part.silence) return;
     for (const ChatEvent& event : part.events) add(event);
     if (!part.last) return;
     if (is_failure(*part.finish)) {
@@ -128,6 +128,7 @@ class StreamedMessage {
 
   void take(const AnswerPart& part) {
     if (reply_ == nullptr) return;
+    if (part.silence) return keep_alive();
     if (part.finish && is_failure(*part.finish)) return fail(part);
     std::string out;
     begin(part, out);
@@ -152,11 +153,24 @@ class StreamedMessage {
     out += "}\n\n";
   }
 
-  void begin(const AnswerPart& part, std::string& out) {
-    if (std::exchange(begun_, true)) return;
+  void open_stream() {
+    if (std::exchange(open_stream_, true)) return;
     headers_.emplace_back("cache-control", "no-cache");
     headers_.emplace_back("x-accel-buffering", "no");
     reply_->begin(200, "text/event-stream; charset=utf-8", headers_);
+  }
+
+  // A message's first event is its start, which is not known yet while it waits: then a comment has to do.
+  void keep_alive() {
+    open_stream();
+    std::string out;
+    if (begun_) emit("ping", "", out);
+    reply_->write(begun_ ? std::move(out) : kKeepAlive);
+  }
+
+  void begin(const AnswerPart& part, std::string& out) {
+    if (std::exchange(begun_, true)) return;
+    open_stream();
     OrderedJson message = empty_message(service_);
     AnswerUsage usage = part.total;
     usage.completion_tokens = 0;
@@ -223,7 +237,7 @@ class StreamedMessage {
 
   void fail(const AnswerPart& part) {
     const ApiError error = answer_error(part);
-    if (begun_) {
+    if (open_stream_) {
       service_.count(error);
       std::string id;
       for (const auto& [name, value] : headers_) {
@@ -243,7 +257,7 @@ class StreamedMessage {
   const ThinkingSigner& signer_;
   std::shared_ptr<HttpReply> reply_;
   Headers headers_;
-  bool begun_ = false;
+  bool open_stream_ = false, begun_ = false;
   Block open_ = Block::kNone;
   int index_ = 0;
   std::string thinking_;

@@ -28,7 +28,7 @@ class WholeChat {
         samples_(static_cast<size_t>(request.generation.n)) {}
 
   void take(const AnswerPart& part) {
-    if (reply_ == nullptr) return;
+    if (reply_ == nullptr || part.silence) return;
     Sample& sample = samples_[static_cast<size_t>(part.sample)];
     for (const ChatEvent& event : part.events) add(sample, event);
     sample.tokens.insert(sample.tokens.end(), part.tokens.begin(), part.tokens.end());
@@ -123,6 +123,11 @@ class StreamedChat {
 
   void take(const AnswerPart& part) {
     if (reply_ == nullptr) return;
+    if (part.silence) {
+      begin();
+      reply_->write(kKeepAlive);
+      return;
+    }
     std::string out;
     if (part.finish && is_failure(*part.finish)) return fail(part);
     if (continuous_) so_far_ = json_text(usage_json(part.total));

@@ -31,11 +31,19 @@ CompletionAnswer::CompletionAnswer(Service& service, std::shared_ptr<HttpReply> 
 
 void CompletionAnswer::take(size_t prompt, const AnswerPart& part) {
   const std::lock_guard lock(mutex_);
-  if (opened_) {
+  if (part.silence) {
+    keep_alive();
+  } else if (opened_) {
     handle(prompt, part);
   } else {
     early_.emplace_back(prompt, part);
   }
+}
+
+void CompletionAnswer::keep_alive() {
+  if (!opened_ || reply_ == nullptr || !settings_.stream) return;
+  if (!std::exchange(begun_, true)) begin_events(*reply_);
+  reply_->write(kKeepAlive);
 }
 
 void CompletionAnswer::open() {

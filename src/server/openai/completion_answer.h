@@ -35,6 +35,7 @@ class CompletionAnswer {
   };
 
   void handle(size_t prompt, const AnswerPart& part);
+  void keep_alive();
   void stream(size_t index, Choice& choice, const AnswerPart& part);
   void finish();
   void fail(const AnswerPart& part);
