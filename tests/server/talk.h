@@ -90,6 +90,12 @@ class KeptReply : public HttpReply {
     std::unique_lock lock(mutex_);
     return wake_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_ || !body_.empty(); });
   }
+  bool wait_for_words(const std::string& words, double seconds = 60) {
+    std::unique_lock lock(mutex_);
+    const auto there = [&] { return body_.find(words) != std::string::npos; };
+    wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_ || there(); });
+    return there();
+  }
   bool registered() const {
     const std::lock_guard lock(mutex_);
     return !on_gone_.empty();
@@ -165,10 +171,12 @@ struct Talk {
   std::unique_ptr<Service> service;
   std::unique_ptr<Router> router;
 
-  explicit Talk(EngineOptions engine = engine_options(), ServiceOptions options = service_options(),
-                bool start = true) {
+  // context: of the test's own operations; null: the CPU's.
+  explicit Talk(EngineOptions engine = engine_options(), ServiceOptions options = service_options(), bool start = true,
+                Context* context = nullptr) {
     LoadedModel& m = small_model();
-    service = std::make_unique<Service>(*m.context, m.model, &*m.tokenizer, std::move(engine), std::move(options));
+    service = std::make_unique<Service>(context != nullptr ? *context : *m.context, m.model, &*m.tokenizer,
+                                        std::move(engine), std::move(options));
     router = std::make_unique<Router>(make_router(*service));
     if (start) service->start();
   }
