@@ -56,19 +56,49 @@ def test_both_apis_show_the_model_the_same(seeing_server):
     assert other.usage.prompt_tokens_details.cached_tokens == counted.input_tokens - 1
 
 
+def test_streams_are_shown_the_same(seeing_server):
+    whole = ask(seeing_server, openai_parts(RED, BLUE))
+    chunks = [chunk for chunk in ask(seeing_server, openai_parts(RED, BLUE), stream=True) if chunk.choices]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
+    logprobs = [(t.bytes, t.logprob) for chunk in chunks if chunk.choices[0].logprobs
+                for t in chunk.choices[0].logprobs.content]
+    assert logprobs == values(whole)
+    claude = seeing_server.anthropic()
+    wanted = {"model": "seeing", "max_tokens": 12, "messages": anthropic_parts(RED, BLUE), "extra_body": {"temperature": 0}}
+    message = claude.messages.create(**wanted)
+    with claude.messages.stream(**wanted) as stream:
+        streamed = stream.get_final_message()
+    assert [block.text for block in streamed.content] == [block.text for block in message.content]
+    assert streamed.usage.output_tokens == message.usage.output_tokens
+
+
 def test_an_image_in_a_tool_result(seeing_server):
     claude = seeing_server.anthropic()
     tools = [{"name": "look", "input_schema": {"type": "object", "properties": {}}}]
 
+    def messages_with(image):
+        return [{"role": "user", "content": "Look."},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a",
+                                              "content": anthropic_parts(image)[0]["content"]}]}]
+
     def sent(image):
-        messages = [{"role": "user", "content": "Look."},
-                    {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
-                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a",
-                                                  "content": anthropic_parts(image)[0]["content"]}]}]
-        return claude.messages.count_tokens(model="seeing", messages=messages, tools=tools).input_tokens
+        return claude.messages.count_tokens(model="seeing", messages=messages_with(image), tools=tools).input_tokens
+
+    def answered(image):
+        return claude.messages.create(model="seeing", max_tokens=8, messages=messages_with(image), tools=tools,
+                                      extra_body={"temperature": 0}).usage
 
     small, large = sent(RED), sent(png(1, 2, 3, width=700, height=40))
     assert large != small
+    red = answered(RED)
+    again, blue = answered(RED), answered(BLUE)
+    assert red.input_tokens + red.cache_read_input_tokens == small
+    assert again.cache_read_input_tokens == small - 1  # the same picture is found again, another one is not
+    assert blue.cache_read_input_tokens < small - len(WORDS) // 4
+    with pytest.raises(anthropic.BadRequestError) as error:
+        answered(b"no image")
+    assert "messages[2].content[0].content[0]" in error.value.body["error"]["message"]
 
 
 @pytest.mark.parametrize("url, words", [
