@@ -1,5 +1,4 @@
-// What a client sees when something fails behind the endpoints: a step of the model, a step that takes long, a grammar
-// that becomes too slow.
+// What a client sees when a step of the model fails, or takes long.
 #include <atomic>
 #include <future>
 
@@ -239,76 +238,6 @@ TEST(KeepAlive, AFailureBehindItIsAnEvent) {
   EXPECT_EQ(events_of(without(openai->body(), kComment)).back()["error"]["code"], "generation_failed");
   const std::string message = without(anthropic->body(), kComment);
   EXPECT_EQ(message.find("event: error\ndata: {"), 0u) << message;
-  talk.expect_nothing_held();
-}
-
-// A mask that is quick when it is tried out and takes its share of the step, token after token, in use.
-TEST(Failure, AGrammarThatBecomesTooSlowEndsItsRequestAlone) {
-  const std::string format = R"(,"temperature":1,"ignore_eos":true,"regex":"([a-z]{1,9}[ ,.]){0,90}[0-9]{4}")";
-  bool failed = false;
-  for (double most = 1e-6; most < 1 && !failed; most *= 2) {
-    ServiceOptions options = Talk::service_options();
-    options.grammar.max_mask_seconds = most;
-    const Talk talk(Talk::engine_options(), options);
-    const auto reply = talk.post(kChat, chat(format.c_str()));
-    if (reply->status() == 400) {  // too slow when tried out
-      EXPECT_EQ(reply->json()["error"]["param"], "regex");
-      continue;
-    }
-    if (reply->status() == 200) break;  // quick enough: there is nothing between
-    failed = true;
-    EXPECT_EQ(reply->status(), 500);
-    EXPECT_EQ(reply->json()["error"]["code"], "generation_failed");
-    EXPECT_EQ(reply->json()["error"]["message"],
-              "Generation failed: no token is allowed here, or finding one took too long");
-    const auto stream = talk.post(kChat, chat((format + R"(,"stream":true)").c_str()));
-    EXPECT_EQ(events_of(stream->body()).back()["error"]["code"], "generation_failed");
-    // The engine goes on.
-    EXPECT_EQ(talk.post(kChat, chat(""))->status(), 200);
-    EXPECT_EQ(talk.send("GET", "/health", "")->status(), 200);
-    talk.expect_nothing_held();
-  }
-  EXPECT_TRUE(failed);
-}
-
-TEST(Failure, ACompilationThatTakesTooLongNamesItsMember) {
-  ServiceOptions options = Talk::service_options();
-  options.grammar.max_compile_seconds = 1e-6;
-  const Talk talk(Talk::engine_options(), options);
-  std::string properties, required;
-  for (int i = 0; i < 1000; ++i) {
-    const std::string name = (i > 0 ? ",\"property_" : "\"property_") + std::to_string(i) + '"';
-    properties += name + R"(:{"type":"string","pattern":"^[a-z]{1,9}$"})";
-    required += name;
-  }
-  const auto schema = [&](const char* title) {
-    return R"({"type":"object","additionalProperties":false,"title":")" + std::string(title) + R"(","required":[)" +
-           required + R"(],"properties":{)" + properties + "}}";
-  };
-  const auto quiet = [&] {  // one at a time is left to end by itself
-    for (int i = 0; i < 6000 && talk.service->counters().grammar.stuck > 0; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  };
-  const auto expect_refused = [](const KeptReply& reply, const char* member) {
-    EXPECT_EQ(reply.status(), 400) << reply.body();
-    const std::string message = reply.json()["error"]["message"];
-    EXPECT_NE(message.find("compiling takes longer"), std::string::npos) << message;
-    EXPECT_NE(message.find(member), std::string::npos) << message;
-  };
-  const auto openai = talk.post(
-      kChat,
-      chat((R"(,"response_format":{"type":"json_schema","json_schema":{"name":"r","schema":)" + schema("a") + "}}")
-               .c_str()));
-  expect_refused(*openai, "response_format");
-  EXPECT_EQ(openai->json()["error"]["param"], "response_format");
-  quiet();
-  const auto anthropic =
-      talk.post(kMessages, R"({"model":"small","max_tokens":9,"messages":[{"role":"user","content":"Hello!"}],)"
-                           R"("output_config":{"format":{"type":"json_schema","schema":)" +
-                               schema("b") + "}}}");
-  expect_refused(*anthropic, "output_config.format");
-  quiet();
   talk.expect_nothing_held();
 }
 
