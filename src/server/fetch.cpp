@@ -46,6 +46,31 @@ size_t take_bytes(char* data, size_t one, size_t count, void* user) {
 
 long milliseconds(double seconds) { return static_cast<long>(seconds * 1000); }
 
+// curl_easy_perform, but for `stopped`: its own callback for that is only sure to be called once a second.
+CURLcode perform(CURL* h, const std::function<bool()>& stopped) {
+  constexpr int kLookMs = 100;
+  const std::unique_ptr<CURLM, decltype(&curl_multi_cleanup)> multi(curl_multi_init(), curl_multi_cleanup);
+  if (multi == nullptr || curl_multi_add_handle(multi.get(), h) != CURLM_OK) return CURLE_OUT_OF_MEMORY;
+  CURLcode code = CURLE_OK;
+  for (int running = 1; running > 0;) {
+    CURLMcode failed = curl_multi_perform(multi.get(), &running);
+    if (failed == CURLM_OK && running > 0) failed = curl_multi_poll(multi.get(), nullptr, 0, kLookMs, nullptr);
+    const bool stop = stopped && stopped();
+    if (failed != CURLM_OK || stop) {
+      code = stop ? CURLE_ABORTED_BY_CALLBACK : CURLE_OUT_OF_MEMORY;
+      // A name that is being looked up is left to its thread.
+      curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L);
+      break;
+    }
+  }
+  int left = 0;
+  while (const CURLMsg* message = curl_multi_info_read(multi.get(), &left)) {
+    if (message->msg == CURLMSG_DONE && code == CURLE_OK) code = message->data.result;
+  }
+  curl_multi_remove_handle(multi.get(), h);
+  return code;
+}
+
 }  // namespace
 
 bool can_fetch() { return true; }
@@ -79,13 +104,15 @@ std::vector<std::byte> fetch(const std::string& url, const std::string& where, c
   set(CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(rules.max_bytes));
   set(CURLOPT_USERAGENT, "mini-DeepInfer");
 
-  const CURLcode code = curl_easy_perform(h);
+  const CURLcode code = perform(h, rules.stopped);
   if (code == CURLE_OK) return std::move(transfer.bytes);
   std::string why;
   if (transfer.refused_address) {
     why = "the host's address is not a public one";
   } else if (transfer.too_large || code == CURLE_FILESIZE_EXCEEDED) {
     why = "it has more than " + std::to_string(rules.max_bytes) + " bytes";
+  } else if (code == CURLE_ABORTED_BY_CALLBACK) {
+    why = "the server is ending";
   } else if (code == CURLE_HTTP_RETURNED_ERROR) {
     long status = 0;
     curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &status);

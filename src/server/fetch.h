@@ -17,6 +17,7 @@ struct FetchRules {
   double connect_seconds = 3;
   double seconds = 10;  // in all
   int max_redirects = 3;
+  std::function<bool()> stopped = {};                     // asked ten times a second; true ends the fetch
   std::function<bool(const sockaddr&)> may_connect = {};  // empty: is_public_address; for tests
 };
 

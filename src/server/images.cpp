@@ -88,7 +88,16 @@ std::vector<std::byte> ImageReader::bytes_of(const OrderedJson& part, std::strin
     if (!service_.options().allow_remote_images) {
       refuse(path, "this server fetches no images; send it as a data: URL or base64", "remote_images_off");
     }
-    return fetch(url, path, {.max_bytes = policy_.max_bytes});
+    std::vector<std::byte> bytes;
+    try {
+      service_.wait_aside([&] {
+        bytes = fetch(url, path, {.max_bytes = policy_.max_bytes, .stopped = [&] { return service_.cutting(); }});
+      });
+    } catch (const Error&) {
+      if (service_.cutting()) throw ApiError(ApiErrorKind::kUnavailable, "The server is shutting down.");
+      throw;
+    }
+    return bytes;
   };
   Fields fields(part, path);
   fields.ignore({"type", "cache_control", "source", "image_url", "url", "data"});

@@ -21,6 +21,7 @@ namespace mdi {
 
 namespace {
 
+constexpr int kMaxFetches = 32;         // at the same time; one may hold 32 MiB
 constexpr size_t kLargeBody = 1 << 20;  // parsing takes some ten milliseconds a MB
 
 // The first bytes of a hash as hexadecimal digits.
@@ -130,13 +131,14 @@ Service::Service(Context& context, const Model& model, const Tokenizer* tokenize
       events_(std::make_unique<EventThread>(options_.keep_alive)),
       engine_(std::make_unique<Engine>(context, model, tokenizer, without_queue(engine))),
       turns_(std::make_unique<Turns>(*engine_, engine.max_queue)),
-      workers_(std::make_unique<WorkerPool>(options_.workers, options_.max_jobs)) {
+      workers_(std::make_unique<WorkerPool>(options_.workers, options_.max_jobs,
+                                            options_.allow_remote_images ? kMaxFetches : 0)) {
   for (int32_t id = 0; id < tokenizer_.size(); ++id)
     longest_token_ = std::max(longest_token_, tokenizer_.bytes(id).size());
 }
 
 Service::~Service() {
-  draining_ = true;
+  draining_ = cutting_ = true;
   grammar_->stop();
 }
 
@@ -291,8 +293,14 @@ EngineMetrics Service::metrics() const {
 }
 
 void Service::cancel_all() {
+  cutting_ = true;
   grammar_->stop();
   turns_->cancel_all();
+}
+
+void Service::wait_aside(const std::function<void()>& wait) const {
+  if (workers_->step_aside(wait)) return;
+  throw ApiError(ApiErrorKind::kBusy, "Too many images are being fetched; try again later.", {}, "queue_full");
 }
 
 void Service::count(const ApiError& error) { ++errors_[static_cast<size_t>(error.kind())]; }

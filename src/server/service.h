@@ -126,8 +126,13 @@ class Service {
   // The engine's, and what waits here for its turn.
   EngineMetrics metrics() const;
 
-  // Every generation ends with Finish::kCancelled, soon; none begins any more.
+  // Every generation ends with Finish::kCancelled, soon; none begins any more, and no image is fetched.
   void cancel_all();
+  // In work on a worker, or anywhere: does `wait`, which waits for another machine; other work has the worker's place
+  // meanwhile. Throws ApiError(kBusy) where too much waits in this way already, and what `wait` throws.
+  void wait_aside(const std::function<void()>& wait) const;
+  // What waits aside is to end: generations have been cancelled, or the service ends.
+  bool cutting() const { return cutting_; }
   // From now on not ready, and generate() refuses.
   void set_draining() { draining_ = true; }
   bool draining() const { return draining_; }
@@ -160,7 +165,7 @@ class Service {
   mutable ImageBudget image_budget_{0};
   std::unique_ptr<GrammarCompiler> grammar_;
   std::unique_ptr<Clients> clients_;
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, cutting_{false};
   std::atomic<int64_t> errors_[10] = {};
   // In the order in which they may end: workers first, then what waits, then the engine, then its events.
   std::unique_ptr<EventThread> events_;

@@ -218,6 +218,15 @@ TEST_F(Fetch, IsBoundedInSizeTimeAndRedirects) {
   EXPECT_LE(loop.connections(), 4);
 }
 
+TEST_F(Fetch, EndsWhenItIsToldTo) {
+  const Host silent("");
+  FetchRules rules = allowing({silent.port()});
+  rules.seconds = 600;
+  int asked = 0;
+  rules.stopped = [&] { return silent.connections() > 0 && ++asked > 1; };
+  EXPECT_EQ(failure(silent.url(), rules), "here: the image cannot be fetched: the server is ending");
+}
+
 TEST_F(Fetch, NeedsAnAnswerThatIsOne) {
   const Host missing("HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret");
   const std::string why = failure(missing.url(), allowing({missing.port()}));

@@ -2,6 +2,7 @@
 #include "server/service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "server/health.h"
@@ -318,6 +319,96 @@ void expect_room_beside_large_jobs(int threads) {
 TEST(Workers, LargeJobsLeaveAThreadFree) {
   expect_room_beside_large_jobs(3);
   expect_room_beside_large_jobs(1);
+}
+
+// Jobs that wait for other machines, of several clients and more than there are places for, hold nobody up.
+TEST(Workers, JobsThatStepAsideLeaveTheirPlaces) {
+  WorkerPool pool(2, 100, 8);
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool go = false;
+  int aside_done = 0, refused = 0, others_done = 0;
+  const auto waiting = [&] {
+    const bool done = pool.step_aside([&] {
+      std::unique_lock lock(mutex);
+      wake.wait(lock, [&] { return go; });
+    });
+    const std::lock_guard lock(mutex);
+    ++(done ? aside_done : refused);
+    wake.notify_all();
+  };
+  const auto quick = [&] {
+    const std::lock_guard lock(mutex);
+    ++others_done;
+    wake.notify_all();
+  };
+  // One client gets half of the places aside, also with large jobs, and hears at once that it has them.
+  for (int i = 0; i < 6; ++i) pool.post("a", waiting, i % 2 == 1);
+  {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(wake.wait_for(lock, std::chrono::seconds(20), [&] { return refused == 2; }));
+  }
+  pool.post("b", waiting);
+  pool.post("c", waiting);
+  while (pool.counters().aside < 6) std::this_thread::yield();
+  for (const char* client : {"a", "b", "d"}) pool.post(client, quick);
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(wake.wait_for(lock, std::chrono::seconds(20), [&] { return others_done == 3; }));
+  EXPECT_EQ(aside_done, 0);
+  go = true;
+  wake.notify_all();
+  EXPECT_TRUE(wake.wait_for(lock, std::chrono::seconds(20), [&] { return aside_done == 6; }));
+  lock.unlock();
+  while (pool.counters().done < 11) std::this_thread::yield();
+  const WorkerCounters counters = pool.counters();
+  EXPECT_EQ(counters.running, 0);
+  EXPECT_EQ(counters.aside, 0);
+}
+
+// However many come back from aside, they take their places again before new jobs do, and never more than there are.
+TEST(Workers, JobsComeBackIntoTheirPlaces) {
+  WorkerPool pool(2, 1000, 8);
+  std::atomic<int> working{0}, most{0}, back{0};
+  std::atomic<bool> go{false};
+  const auto work = [&] {
+    const int now = ++working;
+    for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    --working;
+  };
+  for (const char* client : {"a", "a", "b", "b", "c", "c"}) {
+    pool.post(client, [&] {
+      EXPECT_TRUE(pool.step_aside([&] {
+        while (!go) std::this_thread::yield();
+      }));
+      work();
+      ++back;
+    });
+  }
+  while (pool.counters().aside < 6) std::this_thread::yield();
+  for (int i = 0; i < 300; ++i) pool.post(i % 2 == 0 ? "d" : "e", work);
+  go = true;
+  while (back < 6) std::this_thread::yield();
+  EXPECT_GT(pool.counters().waiting, 100);
+  while (pool.counters().done < 306) std::this_thread::yield();
+  EXPECT_LE(most, 2);
+}
+
+TEST(Workers, WhatIsThrownAsideIsTheJobs) {
+  WorkerPool pool(1, 10, 2);
+  std::atomic<bool> caught{false};
+  pool.post("a", [&] {
+    try {
+      pool.step_aside([] { throw Error("here", "no answer"); });
+    } catch (const Error&) {
+      caught = true;
+    }
+  });
+  while (pool.counters().done < 1) std::this_thread::yield();
+  EXPECT_TRUE(caught);
+  bool ran = false;
+  EXPECT_TRUE(pool.step_aside([&] { ran = true; }));  // no job: nothing to give up
+  EXPECT_TRUE(ran);
 }
 
 TEST(Routes, CanBeHandledByAWorker) {
