@@ -1,16 +1,20 @@
 // `mdi <command>`: reads the command line, runs one command, turns what went wrong into one line and an exit code.
 // Exit codes: 0 done, 1 the command failed, 2 the command line was not understood.
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 
 #include "cli/commands.h"
+#include "core/stderr_text.h"
 #include "grammar/grammar.h"
 
 namespace {
 
 int run(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of whoever writes it
   CLI::App app("mini-DeepInfer: an inference engine for DeepSeek-V4.1-Flash", "mdi");
   app.set_version_flag("--version", std::string("mdi ") + mdi::kVersion);
   app.require_subcommand(1);
@@ -37,7 +41,9 @@ int run(int argc, char** argv) {
     // Also the way in which --help and --version end, with code 0.
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "mdi: %s\n", e.what());
+    using Clock = std::chrono::steady_clock;
+    mdi::write_stderr("mdi: " + std::string(e.what()) + "\n",
+                      [end = Clock::now() + std::chrono::seconds(1)] { return Clock::now() >= end; });
     return 1;
   }
 }

@@ -4,7 +4,7 @@
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/printable.h"
+#include "core/stderr_text.h"
 #include "text/ordered_json.h"
 
 namespace mdi {
@@ -80,15 +81,36 @@ const char* name_of(ServerLog::Level level) {
 }  // namespace
 
 struct ServerLog::Sink {
+  // Lines go to standard error while its reader takes them; at the end what it does not take within a second is lost.
+  class Stderr : public spdlog::sinks::base_sink<std::mutex> {
+   public:
+    void end() { last_ns_ = now_ns() + 1000000000; }
+
+   protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+      spdlog::memory_buf_t text;
+      formatter_->format(message, text);
+      write_stderr({text.data(), text.size()}, [this] { return now_ns() >= last_ns_; });
+    }
+    void flush_() override {}
+
+   private:
+    static int64_t now_ns() {
+      return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+    }
+    std::atomic<int64_t> last_ns_{INT64_MAX};
+  };
+
+  std::shared_ptr<Stderr> out;
   std::shared_ptr<spdlog::details::thread_pool> pool;
   std::shared_ptr<spdlog::async_logger> logger;
 };
 
 ServerLog::ServerLog(LogOptions options) : options_(options), sink_(std::make_unique<Sink>()) {
   sink_->pool = std::make_shared<spdlog::details::thread_pool>(kLines, 1);
-  auto out = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  sink_->logger =
-      std::make_shared<spdlog::async_logger>("mdi", out, sink_->pool, spdlog::async_overflow_policy::overrun_oldest);
+  sink_->out = std::make_shared<Sink::Stderr>();
+  sink_->logger = std::make_shared<spdlog::async_logger>("mdi", sink_->out, sink_->pool,
+                                                         spdlog::async_overflow_policy::overrun_oldest);
   // The line is made here; the pattern adds the time, in UTC.
   sink_->logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
       options_.json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ",%v})" : "%Y-%m-%dT%H:%M:%S.%eZ %v",
@@ -96,8 +118,9 @@ ServerLog::ServerLog(LogOptions options) : options_(options), sink_(std::make_un
 }
 
 ServerLog::~ServerLog() {
+  sink_->out->end();
   sink_->logger.reset();
-  sink_->pool.reset();  // writes what waits
+  sink_->pool.reset();
 }
 
 void ServerLog::say(Level level, std::string_view message) { line(level, message, {}); }

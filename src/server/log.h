@@ -31,7 +31,7 @@ struct LogOptions {
 class ServerLog {
  public:
   explicit ServerLog(LogOptions options);
-  ~ServerLog();  // what is left is written
+  ~ServerLog();  // what is left is written, if it is read within a second
   ServerLog(const ServerLog&) = delete;
   ServerLog& operator=(const ServerLog&) = delete;
 

@@ -2,6 +2,7 @@
 #include "server/log.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -103,6 +104,28 @@ TEST(ServerLog, ARequestIsOneLineWithItsTokens) {
   EXPECT_EQ(fake->header("request-id"), fake->header("x-request-id"));
   EXPECT_EQ(fake->header("vary"), "origin");
   EXPECT_EQ(l.dump().find("secret"), std::string::npos) << "neither the prompt nor the key";
+}
+
+// More than a pipe holds, and nobody who reads it: the log ends all the same, and what was taken are whole lines.
+TEST(ServerLog, EndsAlsoWhenNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const int kept = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  {
+    ServerLog log({});
+    for (int i = 0; i < 2000; ++i) log.say(ServerLog::Level::kInfo, std::string(1000, 'x'));
+  }
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  EXPECT_GE(text.size(), 4096u);
+  EXPECT_LT(text.size(), 2000u * 1000);
+  EXPECT_NE(text.find(" info " + std::string(1000, 'x') + "\n"), std::string::npos);
 }
 
 TEST(ServerLog, PromptsOnlyWhenAskedForAndNeverKeys) {
