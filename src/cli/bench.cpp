@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/usage.h"
 #include "engine/bench/report.h"
 
@@ -31,12 +32,12 @@ void add_common(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--routing", a.routing, "How the tokens of all ranks choose experts")
       ->check(CLI::IsMember({"random", "balanced", "skewed"}))
       ->capture_default_str();
-  cmd.add_option("--runs", a.options.runs, "Runs that are timed")->check(CLI::Range(1, 1000))->capture_default_str();
+  cmd.add_option("--runs", a.options.runs, "Runs that are timed")->check(whole(1, 1000))->capture_default_str();
   cmd.add_option("--warm", a.options.warm_seconds, "Seconds of the same load before")
-      ->check(CLI::Range(0.0, 600.0))
+      ->check(number(0.0, 600.0, "0 to 600"))
       ->capture_default_str();
   cmd.add_option("--link", a.options.link_gbs, "GB/s that a rank receives from the others, for the wire's time")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   cmd.add_option("--seed", a.options.rank.seed, "Of the routing")->capture_default_str();
   cmd.add_flag("--json", a.json, "One JSON object instead of tables");
@@ -45,9 +46,9 @@ void add_common(CLI::App& cmd, Arguments& a) {
 void add_step(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();
   CLI::App* cmd = bench.add_subcommand("step", "A prefill step of one of four ranks: exact, and with bounded replay");
-  cmd->add_option("--tokens", a->options.rank.rows, "New tokens")->check(CLI::Range(64, 16384))->capture_default_str();
+  cmd->add_option("--tokens", a->options.rank.rows, "New tokens")->check(whole(64, 16384))->capture_default_str();
   cmd->add_option("--context", a->options.rank.context, "Tokens of the sequence, the new ones included")
-      ->check(CLI::Range(256, 1048576))
+      ->check(whole(256, 1048576))
       ->capture_default_str();
   cmd->add_flag("--no-check", a->no_check, "Without the comparison with the CPU backend");
   add_common(*cmd, *a);
@@ -68,10 +69,10 @@ void add_decode(CLI::App& bench) {
   a->options.rank.sequences = 64;
   CLI::App* cmd = bench.add_subcommand("decode", "A decode step: one new token of each sequence");
   cmd->add_option("--batch", a->options.rank.sequences, "Sequences of this rank")
-      ->check(CLI::Range(1, 1024))
+      ->check(whole(1, 1024))
       ->capture_default_str();
   cmd->add_option("--context", a->options.rank.context, "Tokens of each, the new one included")
-      ->check(CLI::Range(256, 1048576))
+      ->check(whole(256, 1048576))
       ->capture_default_str();
   add_common(*cmd, *a);
   cmd->callback([a] {
@@ -86,13 +87,13 @@ void add_kernels(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();
   CLI::App* cmd = bench.add_subcommand("kernels", "Each operation of a step alone, for one layer of every kind");
   cmd->add_option("--tokens", a->options.rank.rows, "New tokens, over all sequences")
-      ->check(CLI::Range(1, 16384))
+      ->check(whole(1, 16384))
       ->capture_default_str();
   cmd->add_option("--sequences", a->options.rank.sequences, "Sequences, with as many new tokens each")
-      ->check(CLI::Range(1, 1024))
+      ->check(whole(1, 1024))
       ->capture_default_str();
   cmd->add_option("--context", a->options.rank.context, "Tokens of each, the new ones included")
-      ->check(CLI::Range(256, 1048576))
+      ->check(whole(256, 1048576))
       ->capture_default_str();
   add_common(*cmd, *a);
   cmd->callback([a] {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/usage.h"
 #include "engine/load.h"
 #include "engine/serve_bench.h"
@@ -45,16 +46,21 @@ void serve(Arguments a) {
 }
 
 void add_engine(CLI::App& cmd, Arguments& a) {
-  cmd.add_option("--slots", a.engine.slots, "Sequences that run at once")->capture_default_str();
+  cmd.add_option("--slots", a.engine.slots, "Sequences that run at once")->check(whole(1))->capture_default_str();
   cmd.add_option("--max-length", a.max_length, "Most tokens of a sequence, answer included; 0: what the trace needs")
+      ->check(whole(0))
       ->capture_default_str();
   cmd.add_option("--blocks", a.engine.blocks, "Cache blocks of 128 tokens; 0: enough for all slots")
+      ->check(whole(0))
       ->capture_default_str();
-  cmd.add_option("--snapshots", a.engine.snapshots, "Host buffers of the prefix cache; 0: none")->capture_default_str();
-  cmd.add_option("--max-rows", a.engine.max_rows, "Most new tokens of a step")->capture_default_str();
-  cmd.add_option("--max-queue", a.engine.max_queue, "Requests that may wait")->capture_default_str();
+  cmd.add_option("--snapshots", a.engine.snapshots, "Host buffers of the prefix cache; 0: none")
+      ->check(whole(0))
+      ->capture_default_str();
+  cmd.add_option("--max-rows", a.engine.max_rows, "Most new tokens of a step")->check(whole(1))->capture_default_str();
+  cmd.add_option("--max-queue", a.engine.max_queue, "Requests that may wait")->check(whole(1))->capture_default_str();
   cmd.add_option("--tpot-target-ms", a.tpot_target_ms,
                  "Prefill joins decode steps as far as they are predicted to stay below this; 0: no limit")
+      ->check(zero_or_more())
       ->capture_default_str();
   cmd.add_option("--draft", a.draft, "Draft layers, where they pay")
       ->check(CLI::IsMember({"none", "dspark"}))
@@ -88,7 +94,7 @@ void add_bench_serve(CLI::App& bench) {
                   "and if wanted prefix_group, prefix_tokens, n")
       ->capture_default_str();
   cmd->add_option("--speed", a->load.speed, "Arrivals come this much faster")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   cmd->add_option("--temperature", a->load.sampling.temperature, "0: the most likely token")->capture_default_str();
   add_engine(*cmd, *a);
@@ -96,7 +102,9 @@ void add_bench_serve(CLI::App& bench) {
   cmd->add_option("--device", a->device, "Where the model runs")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  cmd->add_option("--threads", a->threads, "CPU threads; 0: one per core")->capture_default_str();
+  cmd->add_option("--threads", a->threads, "CPU threads; 0: one per core")
+      ->check(thread_count())
+      ->capture_default_str();
   cmd->add_flag("--json", a->json, "Print one JSON object");
   cmd->callback([a] { serve(*a); });
 }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/replay_option.h"
 #include "engine/chat_session.h"
 #include "engine/load.h"
@@ -241,15 +242,11 @@ void add_chat(CLI::App& app) {
   command->add_option("--model", o->model, "Folder of the checkpoint")->required();
   command->add_option("--system", o->system, "System message");
   command->add_flag("--no-thinking", o->no_thinking, "Answer without reasoning first");
-  command->add_option("--effort", o->settings.effort, "Reasoning effort")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
+  command->add_option("--effort", o->settings.effort, "Reasoning effort")->check(whole(1, 100))->capture_default_str();
   command->add_option("--max-tokens", o->settings.max_tokens, "Most tokens of an answer")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->capture_default_str();
-  command->add_option("--context", o->context, "Most tokens of a conversation")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command->add_option("--context", o->context, "Most tokens of a conversation")->check(whole(1))->capture_default_str();
   SamplingParams& sampling = o->settings.sampling;
   command->add_option("--temperature", sampling.temperature, "0: the most likely token")->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "Only the K most likely tokens; 0: all")->capture_default_str();
@@ -259,9 +256,11 @@ void add_chat(CLI::App& app) {
   command->add_option("--draft", o->draft, "Draft layers")
       ->check(CLI::IsMember({"none", "dspark"}))
       ->capture_default_str();
-  command->add_option("--chunk", o->chunk, "Prompt tokens a step")->capture_default_str();
+  command->add_option("--chunk", o->chunk, "Prompt tokens a step")->check(whole(1))->capture_default_str();
   add_replay(*command, o->replay);
-  command->add_option("--threads", o->threads, "CPU threads; 0: one per core")->capture_default_str();
+  command->add_option("--threads", o->threads, "CPU threads; 0: one per core")
+      ->check(thread_count())
+      ->capture_default_str();
   command->callback([o] { chat(*o); });
 }
 

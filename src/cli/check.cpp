@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "core/error.h"
 #include "engine/golden/folder.h"
 #include "engine/golden/report.h"
@@ -55,7 +56,7 @@ void add_check(CLI::App& app) {
   cmd->add_option("--device", a->device, "Where the checkpoints run; off the CPU they are compared with the CPU too")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  cmd->add_option("--threads", a->threads, "0: one per core")->check(CLI::Range(0, 1024))->capture_default_str();
+  cmd->add_option("--threads", a->threads, "0: one per core")->check(thread_count())->capture_default_str();
   cmd->add_flag("--verbose", a->verbose, "Say where the largest difference lies");
   cmd->add_flag("--json", a->json, "One JSON object instead of lines");
   cmd->callback([a] { run(*a); });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/replay_option.h"
 #include "core/error.h"
 #include "core/mapped_file.h"
@@ -80,11 +81,13 @@ void add_eval(CLI::App& app) {
                    "Tokens at each window's start that are read and not scored; windows overlap by as many")
       ->capture_default_str();
   add_replay(*command, o->eval.replay);
-  command->add_option("--chunk", o->eval.chunk, "Tokens a step")->capture_default_str();
+  command->add_option("--chunk", o->eval.chunk, "Tokens a step")->check(whole(1))->capture_default_str();
   command->add_option("--device", o->device, "Where the model runs")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--threads", o->threads, "CPU threads; 0: one per core")->capture_default_str();
+  command->add_option("--threads", o->threads, "CPU threads; 0: one per core")
+      ->check(thread_count())
+      ->capture_default_str();
   command->add_flag("--json", o->json, "Print one JSON object");
   command->callback([o] { eval(*o); });
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/replay_option.h"
 #include "core/error.h"
 #include "engine/generator.h"
@@ -137,6 +138,11 @@ void generate(const Options& o) {
     output.detokenizer = std::make_unique<Detokenizer>(need_tokenizer(loaded, "--stop"), true);
   }
   add_images(o, loaded, request);
+  for (const int32_t id : o.stop_ids) {
+    const int64_t vocabulary = loaded.model.config().vocab_size;
+    if (id >= 0 && id < vocabulary) continue;
+    throw Error("--stop-ids", "expected 0 to " + std::to_string(vocabulary - 1) + ", found " + std::to_string(id));
+  }
   if (!o.ignore_eos) request.stop_ids.push_back(loaded.model.config().eos_token_id);
 
   Generator generator(*loaded.context, loaded.model, static_cast<int64_t>(request.prompt.size()) + request.max_tokens,
@@ -173,24 +179,28 @@ void add_generate(CLI::App& app) {
                    "A JPEG, PNG or WebP file for the next placeholder; may be given several times. A text without any "
                    "shows its images first")
       ->allow_extra_args(false);
-  command->add_option("--max-tokens", o->max_tokens, "Most tokens to generate")->capture_default_str();
+  command->add_option("--max-tokens", o->max_tokens, "Most tokens to generate")->check(whole(1))->capture_default_str();
   command->add_option("--temperature", o->sampling.temperature, "0: the most likely token")->capture_default_str();
   command->add_option("--top-k", o->sampling.top_k, "Only the K most likely tokens; 0: all")->capture_default_str();
   command->add_option("--top-p", o->sampling.top_p, "Only the most likely tokens that reach P")->capture_default_str();
   command->add_option("--min-p", o->sampling.min_p, "Only tokens within P of the most likely")->capture_default_str();
   command->add_option("--seed", o->sampling.seed, "Same seed, same tokens")->capture_default_str();
-  command->add_option("--stop", o->stop, "End before this text; may be given several times")->allow_extra_args(false);
+  command->add_option("--stop", o->stop, "End before this text; may be given several times")
+      ->check(some_text())
+      ->allow_extra_args(false);
   command->add_option("--stop-ids", o->stop_ids, "End after one of these token ids")->delimiter(',');
   command->add_flag("--ignore-eos", o->ignore_eos, "Do not end at the model's end token");
   command->add_option("--draft", o->draft, "Propose blocks of tokens with the draft layers and verify them")
       ->check(CLI::IsMember({"none", "dspark"}))
       ->capture_default_str();
-  command->add_option("--chunk", o->chunk, "Prompt tokens a step")->capture_default_str();
+  command->add_option("--chunk", o->chunk, "Prompt tokens a step")->check(whole(1))->capture_default_str();
   add_replay(*command, o->replay);
   command->add_option("--device", o->device, "Where the model runs")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--threads", o->threads, "CPU threads; 0: one per core")->capture_default_str();
+  command->add_option("--threads", o->threads, "CPU threads; 0: one per core")
+      ->check(thread_count())
+      ->capture_default_str();
   command->add_flag("--json", o->json, "Print one JSON object");
   command->callback([o] { generate(*o); });
 }

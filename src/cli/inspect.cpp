@@ -12,6 +12,7 @@
 #include "checkpoint/memory_plan.h"
 #include "cli/commands.h"
 #include "cli/inspect_report.h"
+#include "cli/ranges.h"
 #include "cli/usage.h"
 
 namespace mdi {
@@ -79,10 +80,10 @@ void add_inspect(CLI::App& app) {
       ->group(plan);
   cmd->add_option("--host-memory", a->host_memory, "For engram tables (default: this machine's)")->group(plan);
   cmd->add_option("--sequences", a->sequences, "Over all ranks (default: as many as fit)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group(plan);
   cmd->add_option("--context", a->plan.context, "Tokens of a sequence (default: 131072, or the model's limit)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group(plan);
   cmd->add_option("--step-rows", a->plan.step_rows, "New tokens a step and rank")->capture_default_str()->group(plan);
   cmd->add_option("--engram", a->engram, "Where the tables are (default: the best that fits)")

@@ -15,7 +15,9 @@
 #include <string>
 #include <thread>
 
+#include "checkpoint/byte_size.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/replay_option.h"
 #include "cli/usage.h"
 #include "engine/engine_plan.h"
@@ -33,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Arguments {
-  std::string dir, device = "cpu", listen = "127.0.0.1:8000", key_file, log_format = "text";
+  std::string dir, device = "cpu", listen = "127.0.0.1:8000", key_file, log_format = "text", device_memory, host_memory;
   int32_t threads = 0;
   double tpot_target_ms = 100, drain_seconds = 30;
   bool no_draft = false, no_thinking = false, log_prompts = false;
@@ -213,6 +215,11 @@ void serve(Arguments a) {
   usage_checked([&a] {
     read_listen(a.listen, a.http);
     for (const std::string& origin : a.origins) check_origin(origin);
+    if (!a.device_memory.empty()) {
+      if (a.device == "cpu") throw Error("--device-memory", "expected with --device cuda, which has such memory");
+      a.plan.device_memory = parse_size(a.device_memory, "--device-memory");
+    }
+    if (!a.host_memory.empty()) a.plan.host_memory = parse_size(a.host_memory, "--host-memory");
   });
   a.engine.tpot_target = a.tpot_target_ms * 1e-3;
   a.engine.snapshot_min_tokens = 1;  // a conversation that comes back finds its whole last turn, however short
@@ -279,26 +286,24 @@ void add_engine(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--device", a.device, "Where the model runs")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  cmd.add_option("--threads", a.threads, "CPU threads; 0: one per core")->capture_default_str();
-  cmd.add_option("--slots", a.plan.slots, "Sequences that run at once (default: as many as fit, at most 64)");
+  cmd.add_option("--threads", a.threads, "CPU threads; 0: one per core")->check(thread_count())->capture_default_str();
+  cmd.add_option("--slots", a.plan.slots, "Sequences that run at once (default: as many as fit, at most 64)")
+      ->check(whole(1));
   cmd.add_option("--max-length", a.plan.max_length,
-                 "Most tokens of a request, answer included (default: up to 131072, as fits)");
-  cmd.add_option("--blocks", a.plan.blocks, "Cache blocks of 128 tokens (default: as many as fit)");
-  cmd.add_option("--snapshots", a.plan.snapshots,
-                 "Host buffers of the prefix cache; 0: none (default: as many as fit)");
-  cmd.add_option("--max-rows", a.plan.max_rows, "Most new tokens of a step (default: as fits)");
-  cmd.add_option("--device-memory", a.plan.device_memory,
-                 "Bytes of the GPU to use, such as 100GB (default: what is free)")
-      ->transform(CLI::AsSizeValue(false));
-  cmd.add_option("--host-memory", a.plan.host_memory,
-                 "Bytes of host memory to use (default: half of what is available)")
-      ->transform(CLI::AsSizeValue(false));
+                 "Most tokens of a request, answer included (default: up to 131072, as fits)")
+      ->check(whole(1));
+  cmd.add_option("--blocks", a.plan.blocks, "Cache blocks of 128 tokens (default: as many as fit)")->check(whole(1));
+  cmd.add_option("--snapshots", a.plan.snapshots, "Host buffers of the prefix cache; 0: none (default: as many as fit)")
+      ->check(whole(0));
+  cmd.add_option("--max-rows", a.plan.max_rows, "Most new tokens of a step (default: as fits)")->check(whole(1));
+  cmd.add_option("--device-memory", a.device_memory, "Bytes of the GPU to use, such as 100GB (default: what is free)");
+  cmd.add_option("--host-memory", a.host_memory, "Bytes of host memory to use (default: half of what is available)");
   cmd.add_option("--queue", a.engine.max_queue, "Requests that may wait; further ones get 429")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->capture_default_str();
   cmd.add_option("--tpot-target-ms", a.tpot_target_ms,
                  "Prefill joins decode steps as far as they are predicted to stay below this; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   cmd.add_flag("--no-draft", a.no_draft, "Do not use the draft layers");
   add_replay(cmd, a.engine.replay);
@@ -312,19 +317,19 @@ void add_server(CLI::App& cmd, Arguments& a) {
       "variable MDI_API_KEYS, separated by commas or spaces (default: no keys)");
   cmd.add_option("--allow-origin", a.origins, "Let pages of this origin use the server from a browser; * for all");
   cmd.add_option("--max-connections", a.http.max_connections, "Further ones take an idle one's place, or get 503")
-      ->check(CLI::Range(1, 1000000))
+      ->check(whole(1, 1000000))
       ->capture_default_str();
   cmd.add_option("--max-body-mb", a.max_body_mb, "Longest body of a request")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole(1, 4096))
       ->capture_default_str();
   cmd.add_option("--drain-seconds", a.drain_seconds, "Time for open answers after SIGTERM")
-      ->check(CLI::NonNegativeNumber)
+      ->check(up_to_a_day())
       ->capture_default_str();
   cmd.add_option("--timeout", a.service.timeout, "Seconds that a request may take, queue included; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(up_to_a_day())
       ->capture_default_str();
   cmd.add_option("--workers", a.service.workers, "Threads that parse and tokenise requests")
-      ->check(CLI::Range(1, 256))
+      ->check(whole(1, 256))
       ->capture_default_str();
   cmd.add_option("--log-format", a.log_format, "One line a request, on standard error")
       ->check(CLI::IsMember({"text", "json"}))
@@ -336,20 +341,21 @@ void add_answers(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--model-name", a.service.model_name, "What clients call the model (default: the folder's name)");
   cmd.add_flag("--no-thinking", a.no_thinking, "No reasoning where a request does not ask for it");
   cmd.add_option("--effort", a.service.effort, "Reasoning effort where a request does not say")
-      ->check(CLI::Range(1, 100))
+      ->check(whole(1, 100))
       ->capture_default_str();
   cmd.add_option("--temperature", a.service.temperature, "Where a request does not say")
-      ->check(CLI::Range(0.0, 2.0))
+      ->check(number(0.0, 2.0, "0 to 2"))
       ->capture_default_str();
   cmd.add_option("--top-p", a.service.top_p, "Where a request does not say")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0.0, 1.0, "0 to 1"))
       ->capture_default_str();
   cmd.add_option("--max-tokens", a.service.max_tokens,
                  "Most tokens of an answer where a request does not say; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->capture_default_str();
   cmd.add_option("--max-running-per-client", a.service.max_running_per_client,
                  "Requests of one client (its key, or its address) that run or wait; 0: no limit")
+      ->check(whole(0))
       ->capture_default_str();
   cmd.add_flag("--separate-clients", a.service.separate_clients,
                "Clients with different keys share no cached prefixes");
@@ -362,7 +368,7 @@ void add_serve(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   CLI::App* cmd = app.add_subcommand(
       "serve", "Serve a model over HTTP: OpenAI's and Anthropic's endpoints, a page to chat in, metrics");
-  cmd->add_option("DIR", a->dir, "Folder of the checkpoint")->required();
+  cmd->add_option("DIR", a->dir, "Folder of the checkpoint")->required()->check(some_text());
   add_server(*cmd, *a);
   add_answers(*cmd, *a);
   add_engine(*cmd, *a);

@@ -11,6 +11,7 @@
 
 #include "checkpoint/synth_presets.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/usage.h"
 
 namespace mdi {
@@ -82,7 +83,7 @@ void add_synth(CLI::App& app) {
   auto* holes = cmd->add_flag("--holes", a->options.holes, "Real headers over sparse files (default for released)");
   cmd->add_flag("--fill", a->fill, "Real values even at the released size: 510 GB")->excludes(holes);
   cmd->add_flag("--force", a->options.force, "Replace a checkpoint that is already in DIR");
-  cmd->add_option("--threads", a->options.threads, "0: one per core")->capture_default_str();
+  cmd->add_option("--threads", a->options.threads, "0: one per core")->check(thread_count())->capture_default_str();
   cmd->add_flag("--quiet", a->quiet, "No progress");
   cmd->callback([a] { run(*a); });
 }

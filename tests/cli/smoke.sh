@@ -41,6 +41,27 @@ expect 0 "in 10 files" "$mdi" synth --preset tiny-vision "$work/vision"
 expect 0 "tensors" "$mdi" synth --config "$work/vision/config.json" --layers 4 --draft-layers 0 "$work/shorter"
 expect 0 "4 layers" "$mdi" inspect "$work/shorter"
 
+# Numbers out of range: the option, what it takes, and what it was given.
+expect 2 "--queue: expected 1 or more, found 0" "$mdi" serve --queue 0 "$work/tiny"
+expect 2 "--blocks: expected 1 or more, found 0" "$mdi" serve --blocks 0 "$work/tiny"
+expect 2 "--threads: expected 0 to 1024, found 100000" "$mdi" serve --threads 100000 "$work/tiny"
+expect 2 "--threads: expected 0 to 1024, found -1" "$mdi" generate --threads -1 --model "$work/tiny" --prompt-ids 1
+expect 2 "--timeout: expected 0 to 86400 (a day), found inf" "$mdi" serve --timeout inf "$work/tiny"
+for seconds in -1 86401 1e10 1e300 nan inf soon; do
+  expect 2 "--drain-seconds: expected 0 to 86400 (a day), found $seconds" "$mdi" serve --drain-seconds "$seconds" "$work/tiny"
+done
+expect 2 "--max-tokens: expected 1 or more, found 0" "$mdi" chat --max-tokens 0 --model "$work/tiny"
+expect 2 "--max-tokens: expected 1 or more, found -1" "$mdi" generate --max-tokens -1 --model "$work/tiny" --prompt-ids 1
+expect 2 "--max-tokens: expected at most 2147483647, found 9999999999" "$mdi" generate --max-tokens 9999999999 --model "$work/tiny" --prompt-ids 1
+expect 2 "--speed: expected a number above 0, found 0" "$mdi" bench serve --speed 0 --model "$work/tiny"
+# Options that would do nothing, or something else than they say.
+expect 2 "--host-memory: expected" "$mdi" serve --host-memory -1 "$work/tiny"
+expect 2 "--device-memory: expected with --device cuda" "$mdi" serve --device-memory 1GB "$work/tiny"
+expect 2 "--bound-last-source requires --replay" "$mdi" generate --bound-last-source --model "$work/tiny" --prompt-ids 1
+expect 2 "DIR: expected some text, found none" "$mdi" serve ""
+expect 2 "--stop: expected some text, found none" "$mdi" generate --stop "" --model "$work/tiny" --prompt-ids 1
+expect 1 "--stop-ids: expected 0 to" "$mdi" generate --stop-ids 99999 --model "$work/tiny" --prompt-ids 1
+
 # The bench needs a GPU; what it is asked is checked before it looks for one.
 expect 0 "decode" "$mdi" bench --help
 expect 2 "--batch" "$mdi" bench decode --batch 0
