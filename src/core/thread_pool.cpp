@@ -3,8 +3,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "core/error.h"
 
 namespace mdi {
 
@@ -46,6 +50,15 @@ struct ThreadPool::State {
     return false;
   }
 
+  void end() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& w : workers) w.join();
+  }
+
   void worker() {
     uint64_t done = 0;  // the generation that this worker has worked on
     for (;;) {
@@ -70,17 +83,17 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
-  for (int i = 1; i < threads; ++i) state_->workers.emplace_back([s = state_.get()] { s->worker(); });
+  try {
+    for (int i = 1; i < threads; ++i) state_->workers.emplace_back([s = state_.get()] { s->worker(); });
+  } catch (const std::system_error& error) {
+    const size_t made = state_->workers.size() + 1;
+    state_->end();
+    throw Error("threads", "the system gives " + std::to_string(made) + " of " + std::to_string(threads) + ": " +
+                               error.code().message());
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (auto& w : state_->workers) w.join();
-}
+ThreadPool::~ThreadPool() { state_->end(); }
 
 int ThreadPool::size() const { return static_cast<int>(state_->workers.size()) + 1; }
 

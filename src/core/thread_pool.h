@@ -10,7 +10,7 @@ namespace mdi {
 
 class ThreadPool {
  public:
-  // threads: 0 means one per core. The calling thread is one of them.
+  // threads: 0 means one per core. The calling thread is one of them. Throws mdi::Error where the system gives fewer.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
