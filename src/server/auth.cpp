@@ -6,6 +6,7 @@
 #include <cctype>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "core/error.h"
@@ -18,6 +19,7 @@ namespace mdi {
 namespace {
 
 constexpr size_t kMinKey = 8, kMaxKey = 512;
+constexpr size_t kMaxKeyFile = 1 << 20;  // bytes
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -117,13 +119,18 @@ KeyRing load_keys(const std::string& file, const char* list) {
   if (!file.empty()) {
     std::ifstream in(file);
     if (!in) throw Error(file, "cannot read the file of API keys");
+    std::string text(kMaxKeyFile + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (in.bad()) throw Error(file, "cannot read the file of API keys");
+    text.resize(static_cast<size_t>(in.gcount()));
+    if (text.size() > kMaxKeyFile) throw Error(file, "expected API keys of 1 MiB at most, found more");
+    std::istringstream lines(text);
     std::string line;
-    for (int number = 1; std::getline(in, line); ++number) {
+    for (int number = 1; std::getline(lines, line); ++number) {
       const std::string_view key = trim(line);
       if (key.empty() || key.front() == '#') continue;
       keys.add(key, file + ", line " + std::to_string(number));
     }
-    if (in.bad()) throw Error(file, "cannot read the file of API keys");
     if (keys.empty()) throw Error(file, "expected an API key a line, found none");
   }
   if (list != nullptr) {

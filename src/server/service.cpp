@@ -16,6 +16,7 @@
 #include "server/event_thread.h"
 #include "server/turns.h"
 #include "server/worker_pool.h"
+#include "text/unicode.h"
 
 namespace mdi {
 
@@ -75,9 +76,18 @@ const char* longest_part(const std::vector<ChatMessage>& messages) {
   return text >= std::max(schema, tools) ? "messages" : tools >= schema ? "tools" : "response_format";
 }
 
+// One that a client can write into `model`, and that a line of the log can hold.
+bool is_model_name(const std::string& name) {
+  return !name.empty() && name.size() <= 1024 && valid_utf8_prefix(name) == name.size() &&
+         std::none_of(name.begin(), name.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; });
+}
+
 ServiceOptions checked(ServiceOptions o) {
   const auto refuse = [](const char* what) { throw Error("serve", what); };
-  if (o.model_name.empty()) refuse("model name: expected one, found none");
+  if (!is_model_name(o.model_name)) {
+    throw Error("serve", "model name: expected 1 to 1024 bytes of UTF-8 without control characters, found " +
+                             (o.model_name.empty() ? "none" : printable(o.model_name, 60)));
+  }
   if (o.effort < 1 || o.effort > 100) refuse("effort: expected 1 to 100");
   if (o.workers < 1 || o.workers > 256) refuse("workers: expected 1 to 256");
   if (o.max_jobs < 1) refuse("jobs that wait: expected 1 or more");

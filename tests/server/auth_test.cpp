@@ -75,6 +75,16 @@ TEST(Keys, BadKeysAreNamedByLineAndNotShown) {
   EXPECT_EQ(error_of("", " , "), "MDI_API_KEYS: expected API keys, found none");
 }
 
+// A device that never ends, or a file given by mistake, is not read on and on.
+TEST(Keys, AFileOfKeysHasAnEnd) {
+  try {
+    load_keys("/dev/zero", nullptr);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "/dev/zero: expected API keys of 1 MiB at most, found more");
+  }
+}
+
 TEST(Keys, BothHeadersAreLookedAt) {
   const auto check = admit(ring("sk-the-right-key"));
   const auto post = [&](Headers headers) {

@@ -226,6 +226,12 @@ TEST(Setup, AModelWithoutTokenizerIsRefused) {
   LoadedModel& m = testing::small_model();
   EXPECT_THROW(Service(*m.context, m.model, nullptr, Talk::engine_options(), Talk::service_options()), Error);
   ServiceOptions bad = Talk::service_options();
+  for (const std::string& name :
+       {std::string(), std::string("two\nlines"), std::string("\xff"), std::string(1025, 'x')}) {
+    bad.model_name = name;
+    EXPECT_THROW(Service(*m.context, m.model, &*m.tokenizer, Talk::engine_options(), bad), Error) << name;
+  }
+  bad = Talk::service_options();
   bad.effort = 0;
   EXPECT_THROW(Service(*m.context, m.model, &*m.tokenizer, Talk::engine_options(), bad), Error);
 }
