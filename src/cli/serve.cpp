@@ -84,7 +84,9 @@ void fit_descriptors(HttpOptions& http, ServerLog& log) {
     getrlimit(RLIMIT_NOFILE, &limit);
   }
   if (limit.rlim_cur >= wanted) return;
-  const rlim_t room = limit.rlim_cur > kOthers + 16 ? limit.rlim_cur - kOthers : 16;
+  constexpr rlim_t kOwn = 12, kFew = 16;  // where there are few descriptors, what the server itself has open
+  const rlim_t room = limit.rlim_cur > kOthers + kFew ? limit.rlim_cur - kOthers
+                                                      : std::min(kFew, std::max(limit.rlim_cur, kOwn + 1) - kOwn);
   if (room >= http.max_connections) return;
   log.say(ServerLog::Level::kWarning, "at most " + std::to_string(room) + " connections instead of " +
                                           std::to_string(http.max_connections) +
@@ -248,6 +250,11 @@ void serve(Arguments a) {
   LoadedModel loaded = load_for(a.device, a.dir, a.threads);
   need_tokenizer(loaded, "serve");
   const EngineOptions options = plan_engine(loaded.model, *loaded.context, a.plan, a.engine);
+  if (a.service.max_tokens > options.max_length) {
+    log->say(ServerLog::Level::kWarning, "--max-tokens " + std::to_string(a.service.max_tokens) + " is more than the " +
+                                             std::to_string(options.max_length) +
+                                             " tokens that a request has here at most");
+  }
   const auto memory = memory_parts(a.dir, loaded, options);
   Service service(*loaded.context, loaded.model, &*loaded.tokenizer, options, a.service);
   Router router = make_router(service);
