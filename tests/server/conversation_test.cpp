@@ -92,7 +92,7 @@ void expect_whole_hits(RunTurn run, bool thinking) {
   engine.snapshot_min_tokens = 1;  // short answers, too, are kept: what is asked here is whether they are found
   const Talk talk(std::move(engine));
   OrderedJson body;
-  body["tools"] = {weather_tool()};
+  body["tools"] = OrderedJson::array({weather_tool()});
   body["temperature"] = 0.7;
   body["seed"] = 11;
   body["max_tokens"] = 400;
@@ -150,7 +150,7 @@ class ShortAnswers {
   // Returns the number of tokens that the answer was made of.
   int ask(const std::string& question, const std::string& answer, const OrderedJson& also) {
     OrderedJson body = body_;
-    body["choice"] = {answer};
+    body["choice"] = OrderedJson::array({answer});
     body.update(also);
     body_["messages"].push_back({{"role", "user"}, {"content", question}});
     body["messages"] = body_["messages"];
