@@ -174,6 +174,7 @@ void EngineCore::finish_on_host(Flight flight) {
   const std::span<const float> logits = runner_.fetch(rows);
   const std::span<const int32_t> chosen_there = runner_.chosen(flight.ticket);
   note_done(flight);
+  begin_part(HostPart::kMasks);
   take_slow_masks(flight);
 
   begin_part(HostPart::kChoice);

@@ -237,11 +237,11 @@ TEST(Setup, AModelWithoutTokenizerIsRefused) {
 }
 
 TEST(Workers, ClientsTakeTurns) {
-  WorkerPool pool(1, 100);
   std::mutex mutex;
   std::condition_variable wake;
   bool go = false;
   std::vector<std::string> order;
+  WorkerPool pool(1, 100);  // its jobs use what stands above
   const auto job = [&](const std::string& name) {
     return [&, name] {
       std::unique_lock lock(mutex);
@@ -268,10 +268,10 @@ TEST(Workers, ClientsTakeTurns) {
 }
 
 TEST(Workers, OneClientLeavesAThreadFree) {
-  WorkerPool pool(2, 100);
   std::mutex mutex;
   std::condition_variable wake;
   bool go = false, b_done = false;
+  WorkerPool pool(2, 100);
   const auto slow = [&] {
     std::unique_lock lock(mutex);
     wake.wait(lock, [&] { return go; });
@@ -291,11 +291,11 @@ TEST(Workers, OneClientLeavesAThreadFree) {
 // What takes long, of whichever client, leaves a thread to the rest: also to its own client's, and however few threads
 // were asked for.
 void expect_room_beside_large_jobs(int threads) {
-  WorkerPool pool(threads, 100);
   std::mutex mutex;
   std::condition_variable wake;
   bool go = false;
   int small_done = 0, large_done = 0;
+  WorkerPool pool(threads, 100);
   for (int i = 0; i < 4; ++i) {
     pool.post(
         i % 2 == 0 ? "a" : "b",
@@ -329,11 +329,11 @@ TEST(Workers, LargeJobsLeaveAThreadFree) {
 
 // Jobs that wait for other machines, of several clients and more than there are places for, hold nobody up.
 TEST(Workers, JobsThatStepAsideLeaveTheirPlaces) {
-  WorkerPool pool(2, 100, 8);
   std::mutex mutex;
   std::condition_variable wake;
   bool go = false;
   int aside_done = 0, refused = 0, others_done = 0;
+  WorkerPool pool(2, 100, 8);
   const auto waiting = [&] {
     const bool done = pool.step_aside([&] {
       std::unique_lock lock(mutex);
@@ -373,9 +373,9 @@ TEST(Workers, JobsThatStepAsideLeaveTheirPlaces) {
 
 // However many come back from aside, they take their places again before new jobs do, and never more than there are.
 TEST(Workers, JobsComeBackIntoTheirPlaces) {
-  WorkerPool pool(2, 1000, 8);
   std::atomic<int> working{0}, most{0}, back{0};
   std::atomic<bool> go{false};
+  WorkerPool pool(2, 1000, 8);
   const auto work = [&] {
     const int now = ++working;
     for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) continue;
@@ -401,8 +401,8 @@ TEST(Workers, JobsComeBackIntoTheirPlaces) {
 }
 
 TEST(Workers, WhatIsThrownAsideIsTheJobs) {
-  WorkerPool pool(1, 10, 2);
   std::atomic<bool> caught{false};
+  WorkerPool pool(1, 10, 2);
   pool.post("a", [&] {
     try {
       pool.step_aside([] { throw Error("here", "no answer"); });

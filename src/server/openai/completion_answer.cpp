@@ -80,7 +80,8 @@ void CompletionAnswer::stream(size_t index, Choice& choice, const AnswerPart& pa
   if (choice.text.empty() && choice.tokens.empty() && !part.finish) return;
   if (!std::exchange(begun_, true)) begin_events(*reply_);
   OrderedJson out = head_.json();
-  out["choices"] = {choice_json(index, choice.text, choice, part.finish ? finish_json(*part.finish) : nullptr)};
+  out["choices"] =
+      OrderedJson::array({choice_json(index, choice.text, choice, part.finish ? finish_json(*part.finish) : nullptr)});
   if (settings_.include_usage) out["usage"] = nullptr;
   reply_->write("data: " + json_text(out) + "\n\n");
   choice.text.clear();
