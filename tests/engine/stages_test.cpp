@@ -222,7 +222,7 @@ TEST_P(Measured, StepsGiveTheTokensOfRequestsAlone) {
 INSTANTIATE_TEST_SUITE_P(Ways, Measured,
                          ::testing::Values(Way{"DraftsPreemptedWithHits", "plain"}, Way{"Batched", "recording"},
                                            Way{"FewAtOnce", "ticking"}),
-                         [](const auto& info) { return info.param.variant + std::string("_") + info.param.backend; });
+                         [](const auto& way) { return way.param.variant + std::string("_") + way.param.backend; });
 
 TEST(MeasuredSteps, AreTheSecondOfAKindAndThenOneInSoMany) {
   for (const int32_t every : {0, 3, 64}) {
