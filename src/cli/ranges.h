@@ -31,7 +31,7 @@ inline CLI::Validator whole(int64_t low, int64_t high = std::numeric_limits<int3
 }
 
 // A number that may have a fraction: finite, `low` to `high`.
-inline CLI::Validator number(double low, double high, std::string range) {
+inline CLI::Validator number(double low, double high, const std::string& range) {
   return {[=](std::string& text) {
             double value = 0;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -25,8 +25,11 @@ inline const Tokenizer& full_tokenizer() { return test::v41_tokenizer(); }
 inline int64_t padded_vocab() { return full_tokenizer().size() + 45; }
 inline int32_t eos_token() { return full_tokenizer().marker(marker::kEos).value(); }
 
+// Walks ask what is allowed, many times with one grammar, and not how long that takes.
 inline GrammarCompiler& full_compiler() {
-  static GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), paced_limits());
+  GrammarLimits limits = paced_limits();
+  limits.max_mask_seconds = 3600;
+  static GrammarCompiler compiler(full_tokenizer(), padded_vocab(), eos_token(), limits);
   return compiler;
 }
 
