@@ -22,7 +22,7 @@ void check(std::span<const std::byte> file) {
     const ImageRules rules{.max_tokens = tokens, .min_pixels = 4900};
     const ImageGrid grid = plan_grid(image.width, image.height, rules);
     fuzz::require(grid.tokens() <= tokens, "the span stays within its limit");
-    const Placement at = place_image(image.width, image.height, grid);
+    const ImagePlacement at = place_image(image.width, image.height, grid);
     fuzz::require(at.x >= 0 && at.y >= 0 && at.x + at.width <= grid.width && at.y + at.height <= grid.height,
                   "the image lies on its canvas");
   }
