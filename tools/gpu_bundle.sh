@@ -7,8 +7,9 @@ out=${1:-build/gpu-bundle.tar.xz}
 build=build/cuda
 limit=$((24 * 1024 * 1024)) # what has to travel
 
-# Libraries are looked for again: a build that was configured for this machine alone remembers shared ones.
-cmake --preset cuda -U'JPEG_*' -U'PNG_*' -U'ZLIB_*' -U'WEBP*' -U'ICU_*' -U'SODIUM_*' >/dev/null
+# The processor is not this machine's. Libraries are looked for again: a build that was configured for this machine
+# alone remembers shared ones.
+cmake --preset cuda -DMDI_MARCH=x86-64-v4 -U'JPEG_*' -U'PNG_*' -U'ZLIB_*' -U'WEBP*' -U'ICU_*' -U'SODIUM_*' >/dev/null
 checks=()
 for source in tests/cuda/*_check.c*; do
   name=$(basename "$source")
