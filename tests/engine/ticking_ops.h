@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../model/step_ops.h"
 #include "kernels/ops.h"
 #include "kernels/sample.h"
 
@@ -14,26 +15,7 @@ class TickingOps {
  public:
   explicit TickingOps(Context& context) : context_(context), plain_(context.ops), table_(*context.ops) {
     current() = this;
-    wrap<&Ops::embed, EmbedArgs>();
-    wrap<&Ops::engram_hash, EngramHashArgs>();
-    wrap<&Ops::engram, EngramArgs>();
-    wrap<&Ops::hc_collapse, HcCollapseArgs>();
-    wrap<&Ops::hc_expand, HcExpandArgs>();
-    wrap<&Ops::attention_input, AttentionInputArgs>();
-    wrap<&Ops::compress, CompressArgs>();
-    wrap<&Ops::index_select, IndexSelectArgs>();
-    wrap<&Ops::sparse_attention, SparseAttentionArgs>();
-    wrap<&Ops::attention_output, AttentionOutputArgs>();
-    wrap<&Ops::route, RouteArgs>();
-    wrap<&Ops::routed_experts, RoutedExpertsArgs>();
-    wrap<&Ops::shared_expert, SharedExpertArgs>();
-    wrap<&Ops::mean_copies, MeanCopiesArgs>();
-    wrap<&Ops::head, HeadArgs>();
-    wrap<&Ops::linear_norm, LinearNormArgs>();
-    wrap<&Ops::window_rows, WindowRowsArgs>();
-    wrap<&Ops::commit_ring, CommitRingArgs>();
-    wrap<&Ops::commit_pending, CommitPendingArgs>();
-    wrap<&Ops::commit_history, CommitHistoryArgs>();
+    for_each_step_op([this]<auto kOp, class Args>() { this->template wrap<kOp, Args>(); });
     table_.make_mark = table_.make_time_mark = [](Context&) -> void* {
       ++current()->marks_made;
       ++current()->marks_there;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "step_ops.h"
 
 namespace mdi::testing {
 
@@ -14,26 +15,7 @@ class RecordingOps {
  public:
   explicit RecordingOps(Context& context) : context_(context), plain_(context.ops), table_(*context.ops) {
     current() = this;
-    wrap<&Ops::embed, EmbedArgs>();
-    wrap<&Ops::engram_hash, EngramHashArgs>();
-    wrap<&Ops::engram, EngramArgs>();
-    wrap<&Ops::hc_collapse, HcCollapseArgs>();
-    wrap<&Ops::hc_expand, HcExpandArgs>();
-    wrap<&Ops::attention_input, AttentionInputArgs>();
-    wrap<&Ops::compress, CompressArgs>();
-    wrap<&Ops::index_select, IndexSelectArgs>();
-    wrap<&Ops::sparse_attention, SparseAttentionArgs>();
-    wrap<&Ops::attention_output, AttentionOutputArgs>();
-    wrap<&Ops::route, RouteArgs>();
-    wrap<&Ops::routed_experts, RoutedExpertsArgs>();
-    wrap<&Ops::shared_expert, SharedExpertArgs>();
-    wrap<&Ops::mean_copies, MeanCopiesArgs>();
-    wrap<&Ops::head, HeadArgs>();
-    wrap<&Ops::linear_norm, LinearNormArgs>();
-    wrap<&Ops::window_rows, WindowRowsArgs>();
-    wrap<&Ops::commit_ring, CommitRingArgs>();
-    wrap<&Ops::commit_pending, CommitPendingArgs>();
-    wrap<&Ops::commit_history, CommitHistoryArgs>();
+    for_each_step_op([this]<auto kOp, class Args>() { this->template wrap<kOp, Args>(); });
     table_.allocate = [](Context& c, int64_t bytes) {
       current()->outside("allocate");
       ++current()->allocations;
