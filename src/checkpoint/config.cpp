@@ -112,8 +112,9 @@ void read_candidate_source(const Fields& fields, std::string_view key, ModelConf
 // What has one allowed value in both forms, and may be absent.
 void check_gate(const Fields& fields) {
   fields.require_if_present("norm_topk_prob", true);
-  if (const json* temperature = fields.find("gate_temp")) {
-    if (!temperature->is_number() || temperature->get<double>() != 1.0) fields.fail("gate_temp", "1.0", *temperature);
+  const json* temperature = fields.find("gate_temp");
+  if (temperature != nullptr && (!temperature->is_number() || temperature->get<double>() != 1.0)) {
+    fields.fail("gate_temp", "1.0", *temperature);
   }
 }
 

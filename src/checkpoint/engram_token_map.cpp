@@ -34,12 +34,11 @@ void expect_equal(const std::string& where, const std::string& key, int64_t foun
 
 // The optional repetition of what follows from the configuration; a file made for another model differs here.
 void check_hash_parameters(const json& root, const std::string& where, const ModelConfig& config) {
-  if (const auto it = root.find("multipliers"); it != root.end()) {
-    if (*it != json(engram_multipliers(config))) throw Error(where, "key 'multipliers' does not fit config.json");
+  const auto differs = [&root](const char* key, const json& value) { return root.contains(key) && root[key] != value; };
+  if (differs("multipliers", engram_multipliers(config))) {
+    throw Error(where, "key 'multipliers' does not fit config.json");
   }
-  if (const auto it = root.find("primes"); it != root.end()) {
-    if (*it != json(engram_primes(config))) throw Error(where, "key 'primes' does not fit config.json");
-  }
+  if (differs("primes", engram_primes(config))) throw Error(where, "key 'primes' does not fit config.json");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "checkpoint/engram_primes.h"
 #include "core/error.h"
@@ -216,7 +217,7 @@ void set_layers(ModelConfig& c, int layers) {
   std::vector<int32_t> ratios(c.compress_ratios.begin(), c.compress_ratios.begin() + c.n_layers);
   ratios.resize(n, ratios.back());
   ratios.resize(n + static_cast<size_t>(c.n_mtp_layers), 0);
-  c.compress_ratios = ratios;
+  c.compress_ratios = std::move(ratios);
   const auto outside = [layers](int layer) { return layer >= layers; };
   std::erase_if(c.kv_source_layers, outside);
   std::erase_if(c.index_source_layers, outside);

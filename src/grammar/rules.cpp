@@ -234,7 +234,7 @@ void GrammarRules::write(Expr expr, const std::vector<char>& finite, std::string
         write(part, finite, out);
         between = n.kind == Kind::kChoice ? " | " : " ";
       }
-      out += ")";
+      out += ')';
       break;
     }
     case Kind::kRepeat:
@@ -245,12 +245,12 @@ void GrammarRules::write(Expr expr, const std::vector<char>& finite, std::string
       if (node(n.id).kind == Kind::kClass) {
         write(n.id, finite, out);
       } else {
-        out += "(";
+        out += '(';
         write(n.id, finite, out);
-        out += ")";
+        out += ')';
       }
       if (n.min == 0 && n.max == 1) {
-        out += "?";
+        out += '?';
       } else if (n.max == kNoLimit && n.min <= 1) {
         out += n.min == 0 ? "*" : "+";
       } else {
@@ -284,9 +284,9 @@ std::string GrammarRules::ebnf(Rule root) const {
     if (rules_[i].lookahead >= 0) {
       out += " (=";
       write(rules_[i].lookahead, finite, out);
-      out += ")";
+      out += ')';
     }
-    out += "\n";
+    out += '\n';
   }
   return out;
 }

@@ -85,12 +85,13 @@ void Matcher::allowed(std::span<uint32_t> bits) {
   const auto words = static_cast<size_t>((vocabulary.vocab + 31) / 32);
   if (bits.size() < words || state_->matcher.IsTerminated()) return;
   int64_t shape[] = {static_cast<int64_t>(words)};
-  DLTensor tensor{};
-  tensor.data = bits.data();
-  tensor.device = {kDLCPU, 0};
-  tensor.ndim = 1;
-  tensor.dtype = xgrammar::GetBitmaskDLType();
-  tensor.shape = shape;
+  DLTensor tensor{.data = bits.data(),
+                  .device = {kDLCPU, 0},
+                  .ndim = 1,
+                  .dtype = xgrammar::GetBitmaskDLType(),
+                  .shape = shape,
+                  .strides = nullptr,
+                  .byte_offset = 0};
   state_->matcher.FillNextTokenBitmask(&tensor);
   // Not all of the last word's bits are tokens.
   const int64_t odd = vocabulary.vocab % 32;

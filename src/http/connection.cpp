@@ -367,7 +367,7 @@ void Connection::cut(Loss loss) {
     setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   }
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  static_cast<void>(socket_.close(ignored));
   t.erase(self);
   if (const std::shared_ptr<Exchange> exchange = std::move(exchange_)) exchange->lose();
 }

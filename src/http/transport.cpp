@@ -212,7 +212,7 @@ void Transport::count_owed(int64_t change) {
 void Transport::close_listening() {
   if (acceptor_) {
     boost::system::error_code ignored;
-    acceptor_->close(ignored);
+    static_cast<void>(acceptor_->close(ignored));
     acceptor_.reset();
   }
   close_listener(listener_);

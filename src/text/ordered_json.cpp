@@ -20,7 +20,7 @@ void append_python_real(double value, std::string& out) {
   const auto done = std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific);
   const std::string_view text(digits, static_cast<size_t>(done.ptr - digits));
   const size_t e = text.find('e');
-  const int exponent = std::atoi(std::string(text.substr(e + 1)).c_str());
+  const int exponent = std::stoi(std::string(text.substr(e + 1)));
   if (exponent < -4 || exponent >= 16) {
     out += text;  // both print at least two digits of exponent, with a sign
     return;

@@ -129,7 +129,7 @@ std::string checks_text(const BenchReport& r) {
     text += fmt::format("{:<30}{:>6}{:>12}{:>8}{:>11.2e}{:>11.2e}  {}", c.what, c.layer, c.elements, c.wrong, c.max,
                         c.mean, c.passed ? "pass" : "FAIL");
     if (!c.passed) text += fmt::format(": got {:.6g}, want {:.6g}", c.got, c.want);
-    text += "\n";
+    text += '\n';
   }
   const auto failed = std::count_if(r.checks.begin(), r.checks.end(), [](const Checked& c) { return !c.passed; });
   text += fmt::format("{} comparisons, {} failed\n", r.checks.size(), failed);
@@ -235,7 +235,7 @@ std::string kernels_text(const KernelReport& r) {
       const auto stage = static_cast<Stage>(i);
       if (k.parts[stage] > 0) text += fmt::format("  {} {:.4f}", stage_name(stage), k.parts[stage]);
     }
-    text += "\n";
+    text += '\n';
   }
   return text;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 namespace mdi::bench {
 
@@ -19,11 +18,7 @@ constexpr int kSmClock = 1;
 
 template <class Function>
 Function find(void* library, const char* name) {
-  void* const symbol = dlsym(library, name);
-  Function function = nullptr;
-  static_assert(sizeof function == sizeof symbol);
-  std::memcpy(&function, &symbol, sizeof symbol);
-  return function;
+  return reinterpret_cast<Function>(dlsym(library, name));
 }
 
 double median(std::vector<double> v) {

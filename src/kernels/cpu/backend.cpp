@@ -21,14 +21,14 @@ void* allocate(Context&, int64_t bytes) {
   auto* base = static_cast<std::byte*>(std::calloc(1, size));
   if (base == nullptr) throw Error("memory", "cannot allocate " + std::to_string(bytes) + " bytes");
   const auto at = (reinterpret_cast<uintptr_t>(base) + sizeof(void*) + kAlignment - 1) / kAlignment * kAlignment;
-  std::memcpy(reinterpret_cast<void*>(at - sizeof(void*)), &base, sizeof base);
+  std::memcpy(reinterpret_cast<void*>(at - sizeof(void*)), static_cast<const void*>(&base), sizeof base);
   return reinterpret_cast<void*>(at);
 }
 
 void release(Context&, void* p) {
   if (p == nullptr) return;
   void* base = nullptr;
-  std::memcpy(&base, static_cast<std::byte*>(p) - sizeof(void*), sizeof base);
+  std::memcpy(static_cast<void*>(&base), static_cast<std::byte*>(p) - sizeof(void*), sizeof base);
   std::free(base);
 }
 
