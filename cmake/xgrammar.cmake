@@ -14,6 +14,10 @@ target_include_directories(xgrammar SYSTEM PRIVATE ${xgrammar_home}/3rdparty/pic
 target_compile_definitions(xgrammar PRIVATE XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0
   XGRAMMAR_LOG_CUSTOMIZE=1)  # src/grammar/matcher.cpp takes its messages
 set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17 CXX_CLANG_TIDY "")
+# Most of its time to compile is headers that every file reads; the converters' files share names.
+set_target_properties(xgrammar PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+file(GLOB xgrammar_converters ${xgrammar_home}/cpp/converter_ext/*.cc)
+set_source_files_properties(${xgrammar_converters} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 # Optimised in every kind of build: a test under a sanitizer walks the whole vocabulary many times.
 target_compile_options(xgrammar PRIVATE -w -O2)
 target_link_libraries(xgrammar PUBLIC Threads::Threads)

@@ -1,5 +1,5 @@
 // How many times slower than usual what is tested may be: sanitizers cost that much. Every limit on time that a test
-// sets or asserts is multiplied with it.
+// sets or asserts is multiplied with it, and what a test does by the thousand is done less often.
 #pragma once
 
 namespace mdi {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../pace.h"
 #include "cache/cache.h"
 
 namespace mdi {
@@ -298,11 +299,7 @@ class Engine {
 };
 
 TEST(CacheProperty, AMillionRandomOperations) {
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr int kOperations = 100'000;
-#else
-  constexpr int kOperations = 1'000'000;
-#endif
+  constexpr int kOperations = kPace > 1 ? 100'000 : 1'000'000;
   Engine engine(20251);
   for (int i = 0; i < kOperations; ++i) {
     engine.operate();

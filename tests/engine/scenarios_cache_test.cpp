@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "../pace.h"
 #include "cache_stories.h"
 #include "core/error.h"
 
@@ -184,7 +185,7 @@ TEST(CacheFaults, AnyMixOfCancelsAndErrorsLeavesAllBlocksFree) {
     std::mt19937 random(3);
     const auto below = [&random](uint32_t n) { return static_cast<uint32_t>(random() % n); };
     std::vector<RequestId> ids;
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < (kPace > 1 ? 25 : 60); ++i) {
       Request r = telling(join(some_tokens(60 + 70 * below(3), below(3)), some_tokens(1 + below(30), 50 + below(9))),
                           static_cast<int32_t>(1 + below(25)));
       if (below(4) == 0) r.n = 3;
