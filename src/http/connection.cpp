@@ -341,6 +341,11 @@ double Connection::idle_seconds(double now) const {
   return now - (deadline_ - transport_->options.idle_seconds);
 }
 
+std::optional<double> Connection::owed_until() const {
+  if (phase_ != Phase::kIdle && phase_ != Phase::kHead && phase_ != Phase::kBody) return std::nullopt;
+  return deadline_;
+}
+
 void Connection::drain() {
   if (phase_ == Phase::kBody) refuse(503, "the server is shutting down");
 }

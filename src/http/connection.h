@@ -30,9 +30,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void tick(double now);
   // Since its last answer, or since it was made; below 0: it is not idle, or something has come.
   double idle_seconds(double now) const;
+  // When what its client owes is late: a request, its headers, its body. Nothing: it is the server's turn.
+  std::optional<double> owed_until() const;
   void drain();         // no further request with a body
   void cut(Loss loss);  // ends now; an answer that is not whole is lost
   bool over_limit() const { return over_limit_; }
+  const std::string& peer() const { return peer_; }
 
  private:
   enum class Phase : uint8_t { kIdle, kHead, kBody, kAnswer, kLinger, kClosed };

@@ -33,6 +33,9 @@ struct HttpRequest {
   std::string_view header(std::string_view name) const;
 };
 
+// The address in `peer`, without its port.
+inline std::string_view peer_host(std::string_view peer) { return peer.substr(0, peer.rfind(':')); }
+
 struct HttpAnswer {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";

@@ -143,7 +143,9 @@ void Transport::admit_connection(int fd) {
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(options.write_seconds * 1000));
   }
   set_option(fd, SOL_SOCKET, SO_SNDBUF, kSendBuffer);
-  const bool full = connections_.size() - refused_open_ >= options.max_connections && !evict_idle();
+  const std::string peer = peer_of(fd);
+  const bool full = connections_.size() - refused_open_ >= options.max_connections && !evict_idle() &&
+                    !evict_for(std::string(peer_host(peer)));
   if (full && refused_open_ >= kRefusedAtOnce) {
     ++counters.refused_full;
     close(fd);
@@ -151,7 +153,7 @@ void Transport::admit_connection(int fd) {
   }
   std::shared_ptr<Connection> connection;
   try {
-    connection = std::make_shared<Connection>(shared_from_this(), fd, peer_of(fd));
+    connection = std::make_shared<Connection>(shared_from_this(), fd, peer);
   } catch (const std::exception&) {  // the system has no more room for it
     close(fd);
     return;
@@ -162,6 +164,7 @@ void Transport::admit_connection(int fd) {
     ++refused_open_;
     connection->start_full();
   } else {
+    ++hosts_[std::string(peer_host(peer))];
     connection->start();
   }
 }
@@ -183,9 +186,35 @@ bool Transport::evict_idle() {
   return true;
 }
 
+// The address that has most connections gives one up that it has sent no whole request on, for an address that would
+// have fewer even then; false: there is none.
+bool Transport::evict_for(const std::string& host) {
+  const auto most =
+      std::max_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto own = hosts_.find(host);
+  if (most == hosts_.end() || most->second <= (own == hosts_.end() ? 0 : own->second) + 1) return false;
+  std::shared_ptr<Connection> latest;
+  double until = 0;
+  for (const auto& connection : connections_) {
+    const std::optional<double> owed = connection->owed_until();
+    if (!owed || connection->over_limit() || peer_host(connection->peer()) != most->first) continue;
+    if (latest && until <= *owed) continue;
+    until = *owed;
+    latest = connection;
+  }
+  if (!latest) return false;
+  ++counters.timeouts;
+  latest->cut(Connection::Loss::kTimeout);
+  return true;
+}
+
 void Transport::erase(const std::shared_ptr<Connection>& connection) {
   if (connections_.erase(connection) == 0) return;
-  if (connection->over_limit()) --refused_open_;
+  if (connection->over_limit()) {
+    --refused_open_;
+  } else if (const auto host = hosts_.find(peer_host(connection->peer())); --host->second == 0) {
+    hosts_.erase(host);
+  }
   counters.connections = static_cast<int64_t>(connections_.size());
 }
 

@@ -8,6 +8,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +67,7 @@ class Transport : public std::enable_shared_from_this<Transport> {
   void accept_some();
   void admit_connection(int fd);
   bool evict_idle();
+  bool evict_for(const std::string& host);
   void wait_tick();
   void close_listening();
   void stop_here();
@@ -77,7 +80,8 @@ class Transport : public std::enable_shared_from_this<Transport> {
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   boost::asio::steady_timer tick_{context};
   std::unordered_set<std::shared_ptr<Connection>> connections_;
-  size_t refused_open_ = 0;  // of connections_, those over the limit that are told so
+  size_t refused_open_ = 0;                           // of connections_, those over the limit that are told so
+  std::map<std::string, size_t, std::less<>> hosts_;  // the others by their clients' addresses
   bool accepting_ = false;
   std::atomic<bool> drained_{false}, stopped_{false};
 

@@ -378,7 +378,7 @@ std::string client_of(const HttpRequest& request) {
     const std::string_view key = request.header(name);
     if (!key.empty()) return "key " + short_hash(key, 16);
   }
-  return request.peer.substr(0, request.peer.rfind(':'));
+  return std::string(peer_host(request.peer));
 }
 
 }  // namespace mdi

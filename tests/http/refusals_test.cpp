@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <deque>
 #include <string>
 #include <thread>
 
@@ -282,6 +283,38 @@ TEST(HttpRefusals, IdleConnectionsMakeRoom) {
   s.held(0)->send(200, "text/plain", "done");
   EXPECT_NE(busy.answer().find("done"), std::string::npos);
   EXPECT_EQ(s.counters().refused_full, 0);
+}
+
+// An address that holds all connections with requests that never become whole gives some back to others, up to equal
+// shares, and gets no more itself.
+TEST(HttpRefusals, ConnectionsAreSharedByAddress) {
+  HttpOptions o;
+  o.max_connections = 4;
+  TestServer s(o);
+  std::deque<RawClient> greedy;
+  for (size_t i = 0; i < 4; ++i) {
+    greedy.emplace_back(s.port());
+    // The first waits for its answer: that one is never taken.
+    greedy.back().send(i == 0 ? "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n" : "GET /hello HTTP/1.1\r\nHo");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the next one's time ends later
+  }
+  ASSERT_TRUE(becomes_true([&] { return s.counters().connections == 4 && s.held_count() == 1; }));
+  RawClient more(s.port());
+  EXPECT_EQ(more.rest().rfind("HTTP/1.1 503", 0), 0u);
+  const std::string hello = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
+  RawClient other(s.port(), 0, "127.0.0.2"), third(s.port(), 0, "127.0.0.2"), fourth(s.port(), 0, "127.0.0.2");
+  other.send(hello);
+  EXPECT_EQ(other.answer().rfind("HTTP/1.1 200", 0), 0u);
+  third.send(hello);
+  EXPECT_EQ(third.answer().rfind("HTTP/1.1 200", 0), 0u);
+  EXPECT_EQ(fourth.rest().rfind("HTTP/1.1 503", 0), 0u);
+  EXPECT_TRUE(greedy[1].ends());
+  EXPECT_TRUE(greedy[2].ends());
+  greedy[3].send("st: a\r\n\r\n");
+  EXPECT_EQ(greedy[3].answer().rfind("HTTP/1.1 200", 0), 0u);
+  s.held(0)->send(200, "text/plain", "done");
+  EXPECT_NE(greedy[0].answer().find("done"), std::string::npos);
+  EXPECT_EQ(s.counters().refused_full, 2);
 }
 
 TEST(HttpRefusals, CodedBodiesAreNotRead) {
