@@ -151,7 +151,7 @@ StepBuffers::StepBuffers(Context& context, const Model& model, int32_t rows, int
   tables = DeviceBuffer(context, bytes);
   auto* at = tables.as<std::byte>();
   const auto place = [&](const auto& values) {
-    using T = std::decay_t<decltype(values)>::value_type;
+    using T = typename std::decay_t<decltype(values)>::value_type;
     auto* to = reinterpret_cast<T*>(at);
     const size_t size = values.size() * sizeof(T);
     context.ops->copy_in(context, to, values.data(), static_cast<int64_t>(size));
@@ -206,7 +206,7 @@ void upload_step(Context& context, const Step& step, StepBuffers& buffers) {
   }
   std::vector<std::byte> host;
   const auto put = [&host](const auto& values) {
-    using T = std::decay_t<decltype(values)>::value_type;
+    using T = typename std::decay_t<decltype(values)>::value_type;
     const size_t offset = host.size();
     host.resize(offset + values.size() * sizeof(T));
     if (!values.empty()) std::memcpy(host.data() + offset, values.data(), values.size() * sizeof(T));
