@@ -113,7 +113,7 @@ std::vector<std::pair<std::string, int64_t>> memory_parts(const fs::path& dir, c
 // Until the model is there, the server listens already: health checks pass, clients hear that it is loading.
 class Front {
  public:
-  Front(Arguments& a, std::shared_ptr<ServerLog> log, KeyRing keys) : log_(std::move(log)), origins_(a.origins) {
+  Front(Arguments& a, std::shared_ptr<ServerLog> log, KeyRing keys) : log_(std::move(log)) {
     AdmitOptions admit{.keys = std::move(keys), .allowed_origins = a.origins, .loopback = is_loopback(a.http)};
     a.http.admit = [this, check = make_admit(std::move(admit), [this] { return router_.load(); })](
                        const HttpRequest& head) -> std::optional<HttpAnswer> {
@@ -126,6 +126,7 @@ class Front {
       answer->headers.emplace_back("x-request-id", request_id_of(head));
       return answer;
     };
+    a.http.answer_headers = [origins = a.origins](const HttpRequest& head) { return origin_headers(head, origins); };
     a.http.refusal = [this](int status, std::string_view message, const HttpRequest& head) {
       errors_.count(status);
       log_refused(*log_, head, status, message);
@@ -135,7 +136,7 @@ class Front {
       return answer;
     };
     server_ = std::make_unique<HttpServer>(a.http, [this](HttpRequest request, std::shared_ptr<HttpReply> reply) {
-      auto logged = std::make_shared<LoggedReply>(std::move(reply), log_, request, origin_headers(request, origins_));
+      auto logged = std::make_shared<LoggedReply>(std::move(reply), log_, request);
       if (const Router* router = router_.load()) return router->handle(std::move(request), std::move(logged));
       if (request.path == "/health") return logged->send(200, "application/json", "{\"status\":\"loading\"}\n", {});
       const ApiError loading(ApiErrorKind::kUnavailable, "The model is being loaded; try again later.");
@@ -155,7 +156,6 @@ class Front {
 
  private:
   const std::shared_ptr<ServerLog> log_;
-  const std::vector<std::string> origins_;
   std::atomic<const Router*> router_{nullptr};
   EarlyErrors errors_;
   std::unique_ptr<HttpServer> server_;

@@ -192,6 +192,7 @@ std::shared_ptr<Exchange> Connection::make_exchange(const HttpRequest& request, 
   context.id = request.id;
   context.method = request.method;
   context.path = request.path;
+  if (transport_->options.answer_headers) context.headers = transport_->options.answer_headers(request);
   context.http10 = http10;
   context.close = close;
   auto exchange = std::make_shared<Exchange>(std::move(context));

@@ -20,7 +20,9 @@ void Exchange::head(int status, std::string_view content_type, const Headers& ex
   const Framing framing = !stream ? Framing::kLength : context_.http10 ? Framing::kUntilClose : Framing::kChunked;
   status_ = status;
   stream_ = stream;
-  pending_ += answer_head(status, content_type, extra, framing, length, context_.close);
+  Headers all = extra;
+  all.insert(all.end(), context_.headers.begin(), context_.headers.end());
+  pending_ += answer_head(status, content_type, all, framing, length, context_.close);
 }
 
 void Exchange::send(int status, std::string_view content_type, std::string_view body, const Headers& extra) {

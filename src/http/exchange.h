@@ -19,6 +19,7 @@ class Connection;
 struct ExchangeContext {
   uint64_t id = 0;
   std::string method, path;
+  Headers headers;  // of the answer, beside its own
   bool http10 = false;
   bool close = false;  // the connection ends after this answer
   size_t max_backlog = 0;

@@ -91,6 +91,9 @@ struct HttpOptions {
   // thread.
   std::function<std::optional<HttpAnswer>(const HttpRequest& head)> admit = {};
 
+  // Further headers of every answer to this request, whoever gives it. On the I/O thread.
+  std::function<Headers(const HttpRequest& head)> answer_headers = {};
+
   // The shape of what the transport refuses by itself (400, 408, 413, 415, 417, 431, 500, 501, 503, 505). head: what is
   // known of the request, its path empty where it was not understood. Empty function: plain text. On any thread.
   std::function<HttpAnswer(int status, std::string_view message, const HttpRequest& head)> refusal = {};

@@ -56,12 +56,13 @@ std::vector<std::string_view> presented_keys(const HttpRequest& head);
 //   401  without a right key, for every route that is not open (Route::open), and for paths that do not exist;
 //   403  where there are no keys and the server is on loopback: a Host that is not this machine's (a name that was made
 //        to point here); a browser's request from another origin that is not allowed and could change something.
-// Answers preflight requests of allowed origins. routes: null while there are none yet (only /health and /ready are
-// open then).
+// Answers preflight requests of allowed origins, but for origin_headers(). routes: null while there are none yet (only
+// /health and /ready are open then).
 std::function<std::optional<HttpAnswer>(const HttpRequest& head)> make_admit(AdmitOptions options,
                                                                              std::function<const Router*()> routes);
 
-// The headers that let a page of this origin read an answer; empty for others.
+// The headers that let a page of this origin read an answer, a refusal as any other; empty for others
+// (HttpOptions::answer_headers).
 Headers origin_headers(const HttpRequest& head, const std::vector<std::string>& allowed_origins);
 
 }  // namespace mdi

@@ -166,15 +166,13 @@ std::string request_id_of(const HttpRequest& head) {
   return "req-" + process + "-" + std::to_string(head.id);
 }
 
-LoggedReply::LoggedReply(std::shared_ptr<HttpReply> reply, std::shared_ptr<ServerLog> log, const HttpRequest& request,
-                         Headers extra)
+LoggedReply::LoggedReply(std::shared_ptr<HttpReply> reply, std::shared_ptr<ServerLog> log, const HttpRequest& request)
     : reply_(std::move(reply)),
       log_(std::move(log)),
       id_(request_id_of(request)),
       method_(request.method),
       path_(request.path),
       peer_(request.peer),
-      extra_(std::move(extra)),
       start_(std::chrono::steady_clock::now()),
       note_(std::shared_ptr<RequestNote>(new RequestNote(start_))) {
   if (!log_->options().prompts || request.body.empty()) return;
@@ -220,7 +218,6 @@ void LoggedReply::add_headers(Headers& headers) const {
   headers.emplace_back("x-request-id", id_);
   const bool has = std::any_of(headers.begin(), headers.end(), [](const auto& h) { return h.first == "request-id"; });
   if (!has) headers.emplace_back("request-id", id_);
-  headers.insert(headers.end(), extra_.begin(), extra_.end());
 }
 
 void LoggedReply::ended(int status) {

@@ -72,11 +72,10 @@ class RequestNote {
 std::string request_id_of(const HttpRequest& head);
 
 // The reply that endpoints get: adds the request's id to the answer (x-request-id, and request-id as Anthropic's
-// clients read it) and `extra`, and writes the line when the last reference goes.
+// clients read it), and writes the line when the last reference goes.
 class LoggedReply : public HttpReply {
  public:
-  LoggedReply(std::shared_ptr<HttpReply> reply, std::shared_ptr<ServerLog> log, const HttpRequest& request,
-              Headers extra);
+  LoggedReply(std::shared_ptr<HttpReply> reply, std::shared_ptr<ServerLog> log, const HttpRequest& request);
   ~LoggedReply() override;
   LoggedReply(const LoggedReply&) = delete;
   LoggedReply& operator=(const LoggedReply&) = delete;
@@ -97,7 +96,6 @@ class LoggedReply : public HttpReply {
   const std::shared_ptr<HttpReply> reply_;
   const std::shared_ptr<ServerLog> log_;
   const std::string id_, method_, path_, peer_;
-  const Headers extra_;
   const std::chrono::steady_clock::time_point start_;
   const std::shared_ptr<RequestNote> note_;
   std::atomic<int> status_{0};

@@ -196,6 +196,38 @@ TEST(HttpRefusals, AdmissionComesBeforeTheBody) {
   EXPECT_NE(drop.answer().find("shape[the request was dropped without an answer] /drop"), std::string::npos);
 }
 
+// A page that may read answers may read why it got none.
+TEST(HttpRefusals, EveryAnswerHasTheHeadersOfItsRequest) {
+  HttpOptions o;
+  o.max_body_bytes = 100;
+  o.body_seconds = 0.3;
+  o.answer_headers = [](const HttpRequest& head) -> Headers {
+    return {{"seen", std::string(head.header("origin")) + " " + head.path}};
+  };
+  o.admit = [](const HttpRequest& head) -> std::optional<HttpAnswer> {
+    if (head.path != "/secret") return std::nullopt;
+    return HttpAnswer{.status = 401, .body = "no"};
+  };
+  TestServer s(o);
+  const auto expect = [&](int status, const std::string& path, const std::string& line, const std::string& headers) {
+    RawClient c(s.port());
+    c.send(line + " " + path + " HTTP/1.1\r\nHost: a\r\nOrigin: page\r\n" + headers + "\r\n");
+    const std::string answer = c.until("\r\n\r\n");
+    EXPECT_EQ(answer.rfind("HTTP/1.1 " + std::to_string(status), 0), 0u) << answer;
+    const size_t at = answer.find("seen: page " + path + "\r\n");
+    EXPECT_NE(at, std::string::npos) << answer;
+    EXPECT_EQ(at, answer.rfind("seen: ")) << answer;
+  };
+  expect(200, "/hello", "GET", "");
+  expect(200, "/stream", "GET", "");
+  expect(401, "/secret", "POST", "Content-Length: 5\r\n");
+  expect(408, "/echo", "POST", "Content-Length: 5\r\n");
+  expect(413, "/echo", "POST", "Content-Length: 101\r\n");
+  expect(415, "/echo", "POST", "Content-Encoding: gzip\r\nContent-Length: 1\r\n");
+  expect(500, "/drop", "GET", "");
+  expect(500, "/throw", "GET", "");
+}
+
 TEST(HttpRefusals, SlowClientsAreTold) {
   HttpOptions o;
   o.header_seconds = 0.3;

@@ -1,4 +1,7 @@
 """Errors as OpenAI's Python library sees them: the class by the status, `param` by the member at fault."""
+import urllib.error
+import urllib.request
+
 import anthropic
 import openai
 import pytest
@@ -48,7 +51,9 @@ def test_an_unknown_model(client):
 
 
 def test_keys(start_server):
-    server = start_server(ROOT / "models/small", "--model-name", "small", keys=("first-key", "second-key"))
+    page = "https://page.example"
+    server = start_server(ROOT / "models/small", "--model-name", "small", "--allow-origin", page,
+                          keys=("first-key", "second-key"))
     assert server.openai().models.list().data[0].id == "small"
     assert server.openai(api_key="second-key").models.list().data
     for key in ("wrong", "first-kez", "first-key2"):
@@ -56,6 +61,17 @@ def test_keys(start_server):
             server.openai(api_key=key).models.list()
         with pytest.raises(openai.AuthenticationError):
             server.openai(api_key=key).chat.completions.create(model="small", messages=MESSAGES)
+    for origin, allowed in ((page, page), ("https://other.example", None)):
+        for key, status in (("first-key", 200), ("wrong", 401)):
+            request = urllib.request.Request(server.url + "/v1/models",
+                                             headers={"authorization": "Bearer " + key, "origin": origin})
+            try:
+                answer = urllib.request.urlopen(request, timeout=10)
+            except urllib.error.HTTPError as refusal:
+                answer = refusal
+            with answer:
+                assert answer.status == status
+                assert answer.headers.get_all("access-control-allow-origin") == (allowed and [allowed])
     assert server.anthropic().messages.count_tokens(model="small", messages=MESSAGES).input_tokens > 0
     with pytest.raises(anthropic.AuthenticationError) as error:
         server.anthropic(api_key="wrong").messages.create(model="small", max_tokens=4, messages=MESSAGES)
