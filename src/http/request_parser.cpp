@@ -42,6 +42,16 @@ struct GrowingBody {
   };
 };
 
+// Whether a line of the head ends without a carriage return. To take it as a line's end is allowed, but proxies that do
+// not would see another request.
+bool has_bare_line_feed(std::string_view data) {
+  const std::string_view head = data.substr(0, data.find("\r\n\r\n"));
+  for (size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1)) {
+    if (at == 0 || head[at - 1] != '\r') return true;
+  }
+  return false;
+}
+
 Refusal refusal_of(const error_code& ec, size_t max_header_bytes, size_t max_body_bytes) {
   if (ec == http::error::header_limit) {
     return {431, "the request's headers are longer than " + std::to_string(max_header_bytes) + " bytes"};
@@ -111,7 +121,9 @@ size_t RequestParser::feed(std::string_view data) {
       read_head();
     }
   }
-  if (ec) {
+  if (ec && ec != http::error::header_limit && state_ == State::kHead && has_bare_line_feed(data)) {
+    refuse({400, "a line of the request's head ends with a line feed alone: expected a carriage return before it"});
+  } else if (ec) {
     refuse(refusal_of(ec, max_header_bytes_, max_body_bytes_));
   } else if (state_ == State::kBody && library_->parser.is_done()) {
     state_ = State::kDone;

@@ -44,10 +44,26 @@ TEST(HttpRefusals, WhatIsNotHttp) {
     EXPECT_EQ(status_of(s, bytes), 400) << bytes;
   }
   EXPECT_EQ(status_of(s, "GET /hello HTTP/3.0\r\nHost: a\r\n\r\n"), 505);
-  EXPECT_EQ(status_of(s, "GET /hello HTTP/1.1\nHost: a\n\n"), 505) << "a bare line feed ends no line";
   EXPECT_EQ(status_of(s, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
   EXPECT_EQ(status_of(s, "CONNECT /a HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
-  EXPECT_EQ(s.counters().malformed, 15);
+  EXPECT_EQ(s.counters().malformed, 14);
+}
+
+// A bare line feed ends no line, and whoever sends one is told that, not that their version is another.
+TEST(HttpRefusals, BareLineFeeds) {
+  TestServer s;
+  for (const std::string bytes :
+       {"GET /hello HTTP/1.1\nHost: a\n\n", "GET /hello HTTP/1.1\nHost: a\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\n\n", "GET /hello HTTP/1.1\r\nHost: a\nX: b\r\n\r\n"}) {
+    RawClient c(s.port());
+    c.send(bytes);
+    const std::string a = c.rest(1);
+    EXPECT_EQ(a.rfind("HTTP/1.1 400 ", 0), 0u) << bytes << a;
+    EXPECT_NE(a.find("line feed"), std::string::npos) << bytes << a;
+  }
+  EXPECT_TRUE(s.requests().empty());
+  // One of a body says nothing about the head.
+  EXPECT_EQ(status_of(s, "GET /hello HTTP/3.0\r\nHost: a\r\n\r\n{\n}"), 505);
 }
 
 TEST(HttpRefusals, Hosts) {
