@@ -89,7 +89,8 @@ void EngineCore::end(Sequence& s, EndReason reason, const std::string& error, Ev
   if (!s.counted) --queued_;
   s.counted = true;
   if (s.detokenizer && !s.stops.stopped()) {
-    event.text += s.stops.push(s.detokenizer->finish());
+    // A character that is cut off is left out, as in a conversation; one that the model itself leaves open is shown.
+    if (reason == EndReason::kStop) event.text += s.stops.push(s.detokenizer->finish());
     if (!s.stops.stopped()) event.text += s.stops.finish();
   }
   if (!s.request().text) event.text.clear();

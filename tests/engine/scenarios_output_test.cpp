@@ -33,12 +33,12 @@ const Tokenizer& tokenizer() {
   return made;
 }
 
-// The whole text of some tokens, with what is held back at its end.
+// The text of some tokens, without a character that they begin only.
 std::string text_of(const std::vector<int32_t>& tokens) {
   Detokenizer detokenizer(tokenizer(), true);
   std::string text;
   for (int32_t token : tokens) text += detokenizer.push(token);
-  return text + detokenizer.finish();
+  return text;
 }
 
 TEST(Output, TextComesInWholeCharactersAndIsThatOfTheTokens) {

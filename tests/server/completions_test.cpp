@@ -66,6 +66,30 @@ TEST(Completions, StreamedIsThePlainAnswer) {
   }
 }
 
+// Cut off inside a character an answer ends before it, in both endpoints and however it is sent.
+TEST(Completions, NoHalfCharacters) {
+  const Talk talk;
+  const std::string whole = "a\U0001F600b\U0001F680";
+  size_t cut_inside = 0;
+  for (int tokens = 1; tokens <= 5; ++tokens) {
+    const std::string more = R"("seed":3,"choice":[")" + whole + R"("],"max_tokens":)" + std::to_string(tokens);
+    const OrderedJson plain = talk.ask(kPath, R"({"prompt":"x",)" + more + "}");
+    const std::string text = plain["choices"][0]["text"];
+    EXPECT_EQ(whole.compare(0, text.size(), text), 0) << text;
+    EXPECT_EQ(plain["usage"]["completion_tokens"], tokens);
+    std::string streamed;
+    for (const OrderedJson& event : talk.stream(kPath, R"({"prompt":"x","stream":true,)" + more + "}")) {
+      if (!event["choices"].empty()) streamed += event["choices"][0]["text"].get<std::string>();
+    }
+    EXPECT_EQ(streamed, text);
+    const OrderedJson chat = talk.chat(R"({"messages":[{"role":"user","content":"x"}],)" + more + "}");
+    EXPECT_EQ(chat["choices"][0]["message"]["content"].get<std::string>(), text);
+    EXPECT_EQ(chat["usage"]["completion_tokens"], tokens);
+    cut_inside += text == "a" ? 1 : 0;
+  }
+  EXPECT_GT(cut_inside, 1u);
+}
+
 TEST(Completions, EchoBeginsWithThePrompt) {
   const Talk talk;
   const std::string text = talk.ask(kPath, completion(R"("A ship is")", R"(,"echo":true)"))["choices"][0]["text"];
