@@ -24,14 +24,15 @@ std::string reason_of(const json::exception& error) {
 // Stands between the library's event interface and ours, and holds the limits.
 class Adapter : public nlohmann::json_sax<json> {
  public:
-  Adapter(std::string_view where, int max_depth, JsonEvents& events)
-      : where_(where), max_depth_(max_depth), events_(events) {}
+  Adapter(std::string_view where, JsonLimits limits, JsonEvents& events)
+      : where_(where), limits_(limits), events_(events) {}
 
-  bool null() override { return events_.on_null(), true; }
-  bool boolean(bool value) override { return events_.on_bool(value), true; }
-  bool number_integer(number_integer_t value) override { return events_.on_integer(value), true; }
-  bool number_unsigned(number_unsigned_t value) override { return events_.on_unsigned(value), true; }
+  bool null() override { return one(), events_.on_null(), true; }
+  bool boolean(bool value) override { return one(), events_.on_bool(value), true; }
+  bool number_integer(number_integer_t value) override { return one(), events_.on_integer(value), true; }
+  bool number_unsigned(number_unsigned_t value) override { return one(), events_.on_unsigned(value), true; }
   bool number_float(number_float_t value, const string_t& digits) override {
+    one();
     // The library hands integers beyond 64 bits on as rounded reals.
     if (digits.find_first_of(".eE") == string_t::npos) {
       if (events_.on_wide_integer(digits)) return true;
@@ -40,7 +41,7 @@ class Adapter : public nlohmann::json_sax<json> {
     if (!std::isfinite(value)) throw Error(where_, "number " + printable(digits, 40) + " is too large");
     return events_.on_real(value), true;
   }
-  bool string(string_t& value) override { return events_.on_string(value), true; }
+  bool string(string_t& value) override { return one(), events_.on_string(value), true; }
   bool binary(binary_t&) override { return false; }
   bool start_object(size_t) override { return enter(), events_.on_object(), true; }
   bool key(string_t& value) override { return events_.on_key(value), true; }
@@ -52,15 +53,22 @@ class Adapter : public nlohmann::json_sax<json> {
   }
 
  private:
+  void one() {
+    if (++values_ > limits_.max_values) {
+      throw Error(where_, "more than " + std::to_string(limits_.max_values) + " JSON values");
+    }
+  }
   void enter() {
-    if (++depth_ > max_depth_) {
-      throw Error(where_, "JSON nested deeper than " + std::to_string(max_depth_) + " levels");
+    one();
+    if (++depth_ > limits_.max_depth) {
+      throw Error(where_, "JSON nested deeper than " + std::to_string(limits_.max_depth) + " levels");
     }
   }
 
   std::string_view where_;
-  int max_depth_;
+  JsonLimits limits_;
   int depth_ = 0;
+  int64_t values_ = 0;
   JsonEvents& events_;
 };
 
@@ -117,7 +125,7 @@ void read_json(std::string_view text, std::string_view where, JsonLimits limits,
   if (text.substr(0, 3) == "\xEF\xBB\xBF") throw Error(where, "not valid JSON: it starts with a byte order mark");
   // The library takes a zero byte for the end of the text and would not see what stands behind it.
   if (text.find('\0') != std::string_view::npos) throw Error(where, "not valid JSON: it holds a zero byte");
-  Adapter adapter(where, limits.max_depth, events);
+  Adapter adapter(where, limits, events);
   json::sax_parse(text.begin(), text.end(), &adapter);
 }
 

@@ -1,8 +1,8 @@
 // Strict JSON: what a lenient reader would guess about is an error here.
 //
 // Refused, with one mdi::Error naming `where`: invalid syntax or UTF-8, a byte order mark, anything behind the value,
-// two equal keys in one object, nesting beyond a limit, a text beyond a limit, integers that do not fit 64 bits and
-// reals that do not fit a double.
+// two equal keys in one object, nesting, a text or a number of values beyond a limit, integers that do not fit 64 bits
+// and reals that do not fit a double.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@ namespace mdi {
 struct JsonLimits {
   size_t max_bytes = size_t{1} << 20;
   int max_depth = 32;  // of arrays and objects inside one another
+  int64_t max_values = INT64_MAX;
 };
 
 // Reads a text into a tree. The tree may take some 20 times the text's bytes: keep max_bytes small for foreign input,

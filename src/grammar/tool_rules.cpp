@@ -63,7 +63,7 @@ class AnswerRules {
     JsonLimits limits;
     limits.max_bytes = limits_.max_bytes;
     limits.max_depth = 3 * limits_.max_depth;
-    return trees_.emplace_back(parse_ordered_json(schema, where, limits));
+    return *trees_.emplace_back(parse_ordered_json(schema, where, limits));
   }
 
   Expr content() {
@@ -206,7 +206,7 @@ class AnswerRules {
   const GrammarLimits& limits_;
   GrammarRules rules_;
   JsonRules json_;
-  std::deque<OrderedJson> trees_;
+  std::deque<JsonTree> trees_;
   std::vector<std::pair<std::string, Expr>> parts_;  // what has to be possible, and its place in the request
   Rule any_parameters_ = -1;
 };

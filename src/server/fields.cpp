@@ -11,12 +11,10 @@ namespace mdi {
 
 namespace {
 
-// Counts what it builds, so that a body of a few bytes a value cannot become a tree of many times its size. A key that
-// comes twice is refused: which of the two counts is not the same for all readers.
-class BoundedBuilder : public OrderedJsonBuilder {
+// A key that comes twice is refused: which of the two counts is not the same for all readers.
+class BodyBuilder : public OrderedJsonBuilder {
  public:
   void on_object() override {
-    one();
     keys_.emplace_back();
     OrderedJsonBuilder::on_object();
   }
@@ -29,25 +27,8 @@ class BoundedBuilder : public OrderedJsonBuilder {
     keys_.pop_back();
     OrderedJsonBuilder::on_object_end();
   }
-  void on_array() override { one(), OrderedJsonBuilder::on_array(); }
-  void on_string(std::string& value) override { one(), OrderedJsonBuilder::on_string(value); }
-  void on_integer(int64_t value) override { one(), OrderedJsonBuilder::on_integer(value); }
-  void on_unsigned(uint64_t value) override { one(), OrderedJsonBuilder::on_unsigned(value); }
-  bool on_wide_integer(const std::string& digits) override {
-    one();
-    return OrderedJsonBuilder::on_wide_integer(digits);
-  }
-  void on_real(double value) override { one(), OrderedJsonBuilder::on_real(value); }
-  void on_bool(bool value) override { one(), OrderedJsonBuilder::on_bool(value); }
-  void on_null() override { one(), OrderedJsonBuilder::on_null(); }
 
  private:
-  void one() {
-    if (++values_ > kMaxBodyValues) {
-      throw Error("body", "more than " + std::to_string(kMaxBodyValues) + " JSON values");
-    }
-  }
-  int64_t values_ = 0;
   std::vector<std::set<std::string>> keys_;  // of the objects that are open
 };
 
@@ -62,18 +43,18 @@ std::string digits(double value) {
 OrderedJson parse_body(const std::string& body) {
   if (body.empty())
     throw ApiError(ApiErrorKind::kInvalid, "The body is empty; expected a JSON object.", {}, "invalid_json");
-  BoundedBuilder builder;
+  BodyBuilder builder;
   try {
-    read_json(body, "body", {.max_bytes = body.size(), .max_depth = kMaxBodyDepth}, builder);
+    read_json(body, "body", {body.size(), kMaxBodyDepth, kMaxBodyValues}, builder);
   } catch (const Error& error) {
     throw ApiError(ApiErrorKind::kInvalid, error.what(), {}, "invalid_json");
   }
-  OrderedJson value = builder.take();
-  if (!value.is_object()) {
-    throw ApiError(ApiErrorKind::kInvalid, "body: expected a JSON object, found " + describe_value(value), {},
+  JsonTree value(builder.take());
+  if (!value->is_object()) {
+    throw ApiError(ApiErrorKind::kInvalid, "body: expected a JSON object, found " + describe_value(*value), {},
                    "invalid_json");
   }
-  return value;
+  return value.take();
 }
 
 std::string describe_value(const OrderedJson& value) {

@@ -18,7 +18,8 @@ namespace mdi {
 inline constexpr int kMaxBodyDepth = 64;
 inline constexpr int64_t kMaxBodyValues = 1'500'000;  // a prompt of a million token ids has room
 
-// Throws ApiError (400): not JSON, too deep, too many values, a key twice in an object, not an object.
+// Throws ApiError (400): not JSON, too deep, too many values, a key twice in an object, not an object. Keep it in a
+// JsonTree.
 OrderedJson parse_body(const std::string& body);
 
 // The members of one object. A member that is null counts as absent.

@@ -178,8 +178,8 @@ void ImageReader::read_all(std::vector<ChatMessage>& messages, size_t inserted) 
       ContentPart& part = messages[i].content[k];
       if (part.kind != ContentPart::Kind::kImage) continue;
       const std::string path = message + "[" + std::to_string(k) + "]";
-      const OrderedJson json = parse_ordered_json(part.text, path, {.max_bytes = part.text.size(), .max_depth = 8});
-      part = read(json, path);
+      const JsonTree json(parse_ordered_json(part.text, path, {.max_bytes = part.text.size(), .max_depth = 8}));
+      part = read(*json, path);
     }
   }
 }

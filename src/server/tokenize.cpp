@@ -9,12 +9,12 @@
 namespace mdi {
 
 void tokenize(Service& service, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson json = parse_body(http.body);
-  Fields body(json, "");
+  const JsonTree json(parse_body(http.body));
+  Fields body(*json, "");
   if (const auto model = body.string("model", 1024)) service.check_model(*model);
   const bool strings = body.boolean("return_token_strs").value_or(false);
   std::vector<int32_t> ids;
-  if (json.contains("messages")) {
+  if (json->contains("messages")) {
     Generation conversation;
     read_conversation(body, service, conversation);
     body.done();
@@ -42,8 +42,8 @@ void tokenize(Service& service, const HttpRequest& http, const std::shared_ptr<H
 }
 
 void detokenize(Service& service, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson json = parse_body(http.body);
-  Fields body(json, "");
+  const JsonTree json(parse_body(http.body));
+  Fields body(*json, "");
   if (const auto model = body.string("model", 1024)) service.check_model(*model);
   const OrderedJson* tokens = body.find("tokens");
   if (tokens == nullptr) body.refuse("tokens", "a list of token ids");

@@ -288,12 +288,12 @@ class Renderer {
 
   void arguments(const ToolCall& call, const std::string& where) {
     if (call.arguments.empty()) return;
-    const OrderedJson parsed = parse_ordered_json(call.arguments, where + ": arguments", kArguments);
-    if (!parsed.is_object()) {
+    const JsonTree parsed(parse_ordered_json(call.arguments, where + ": arguments", kArguments));
+    if (!parsed->is_object()) {
       throw Error(where, "expected the arguments to be a JSON object, found " + printable(call.arguments, 80));
     }
     const char* between = "";
-    for (const auto& [key, value] : parsed.get_ref<const OrderedJson::object_t&>()) {
+    for (const auto& [key, value] : parsed->get_ref<const OrderedJson::object_t&>()) {
       out_.text(between);
       between = "\n";
       out_.format("<｜DSML｜ parameter name=\"");

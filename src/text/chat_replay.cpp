@@ -15,7 +15,7 @@ namespace {
 std::string canonical(const std::string& arguments) {
   if (arguments.empty()) return "{}";
   try {
-    return python_json(parse_ordered_json(arguments, "arguments", {size_t{64} << 20, 64}));
+    return python_json(*JsonTree(parse_ordered_json(arguments, "arguments", {size_t{64} << 20, 64})));
   } catch (const Error&) {
     return arguments;
   }

@@ -85,7 +85,43 @@ void append(const OrderedJson& value, std::string& out) {
   }
 }
 
+void copy_into(const OrderedJson& from, OrderedJson& to) {
+  if (from.is_array()) {
+    to = OrderedJson::array();
+    auto& items = to.get_ref<OrderedJson::array_t&>();
+    items.reserve(from.size());
+    for (const OrderedJson& item : from) copy_into(item, items.emplace_back());
+  } else if (from.is_object()) {
+    to = OrderedJson::object();
+    Members& all = members(to);
+    all.reserve(from.size());
+    for (const auto& [key, member] : from.get_ref<const OrderedJson::object_t&>()) {
+      copy_into(member, all.emplace_back(key, nullptr).second);
+    }
+  } else {
+    to = from;
+  }
+}
+
 }  // namespace
+
+void dissolve(OrderedJson& tree) noexcept {
+  // Of an empty container the library's destructor allocates nothing.
+  if (tree.is_array()) {
+    for (OrderedJson& item : tree.get_ref<OrderedJson::array_t&>()) dissolve(item);
+    tree.get_ref<OrderedJson::array_t&>().clear();
+  } else if (tree.is_object()) {
+    for (auto& [key, member] : members(tree)) dissolve(member);
+    members(tree).clear();
+  }
+  tree = nullptr;
+}
+
+OrderedJson copy_json(const OrderedJson& value) {
+  JsonTree copy(nullptr);
+  copy_into(value, *copy);
+  return copy.take();
+}
 
 OrderedJson& OrderedJsonBuilder::place(OrderedJson value) {
   OrderedJson* target = &root_;
@@ -122,6 +158,14 @@ void OrderedJsonBuilder::on_key(std::string& key) {
   Open& open = open_.back();
   Members& all = members(*open.node);
   const size_t at = find_key(open, key);
+  if (at == all.size() && at == all.capacity()) {
+    // The vector's own growth would copy the values: its keys are const.
+    Members grown;
+    grown.reserve(2 * at + 1);
+    for (const auto& [name, value] : all) grown.emplace_back(name, nullptr);
+    for (size_t i = 0; i < at; ++i) grown[i].second = std::move(all[i].second);
+    all.swap(grown);
+  }
   if (at == all.size()) all.emplace_back(key, nullptr);
   slot_ = &all[at].second;
 }

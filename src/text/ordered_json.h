@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/json.h"
@@ -15,9 +16,38 @@ namespace mdi {
 // An integer beyond 64 bits is kept as a `binary` value holding its digits: no text can make a binary value otherwise.
 using OrderedJson = nlohmann::ordered_json;
 
+// Leaves null. The library's destructor allocates as much as a tree has values, and ends the process where memory is
+// short; this allocates nothing. Recursive: for trees of bounded depth.
+void dissolve(OrderedJson& tree) noexcept;
+
+// Owns a tree of somebody else's text, however large.
+class JsonTree {
+ public:
+  explicit JsonTree(OrderedJson value) noexcept : value_(std::move(value)) {}
+  ~JsonTree() { dissolve(value_); }
+  JsonTree(const JsonTree&) = delete;
+  JsonTree& operator=(const JsonTree&) = delete;
+
+  OrderedJson& operator*() { return value_; }
+  const OrderedJson& operator*() const { return value_; }
+  const OrderedJson* operator->() const { return &value_; }
+  OrderedJson take() { return std::exchange(value_, nullptr); }
+
+ private:
+  OrderedJson value_;
+};
+
+// A copy that is a JsonTree's also where memory ends in the middle of it.
+OrderedJson copy_json(const OrderedJson& value);
+
 // Builds a tree in time linear in the text. Of equal keys in one object the last value counts, at the first's place.
 class OrderedJsonBuilder : public JsonEvents {
  public:
+  OrderedJsonBuilder() = default;
+  ~OrderedJsonBuilder() override { dissolve(root_); }
+  OrderedJsonBuilder(const OrderedJsonBuilder&) = delete;
+  OrderedJsonBuilder& operator=(const OrderedJsonBuilder&) = delete;
+
   OrderedJson take() { return std::move(root_); }
 
   void on_object() override;

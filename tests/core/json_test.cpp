@@ -63,6 +63,14 @@ TEST(Json, RefusesWithOneClearLine) {
   }
 }
 
+TEST(Json, EveryValueCounts) {
+  JsonLimits limits;
+  limits.max_values = 9;
+  EXPECT_EQ(error_of(R"({"a":[1,-1,1.5,true,null,"x",{}]})", limits), "no error");
+  EXPECT_EQ(error_of(R"({"a":[1,-1,1.5,true,null,"x",{},0]})", limits), "file.json: more than 9 JSON values");
+  EXPECT_EQ(error_of(R"({"a":[1,-1,1.5,true,null,"x",[[]]]})", limits), "file.json: more than 9 JSON values");
+}
+
 TEST(Json, DepthLimitIsExact) {
   EXPECT_EQ(error_of("[[[]]]", {.max_depth = 3}), "no error");
   EXPECT_NE(error_of("[[[[]]]]", {.max_depth = 3}), "no error");

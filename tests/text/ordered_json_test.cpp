@@ -39,6 +39,20 @@ TEST(OrderedJson, ManyKeysTakeLinearTime) {
   EXPECT_EQ(python_json(parse_ordered_json(text, "test", {size_t{4} << 20, 4})), python + "}");
 }
 
+TEST(OrderedJson, CopiesAreEqualAndTreesDissolve) {
+  const char* text = R"({"b":[1,[2.5,{"c":null}],"x",123456789012345678901234567890],"a":{"d":{},"e":[]},"f":true})";
+  OrderedJson tree = parse_ordered_json(text, "test");
+  JsonTree copy(copy_json(tree));
+  EXPECT_EQ(*copy, tree);
+  EXPECT_EQ(python_json(*copy), python_json(tree));
+  (*copy)["b"][1] = 7;
+  EXPECT_NE(*copy, tree);
+  dissolve(tree);
+  EXPECT_TRUE(tree.is_null());
+  EXPECT_EQ(copy.take()["b"][1], 7);
+  EXPECT_TRUE(copy->is_null());
+}
+
 TEST(OrderedJson, RefusesDepthAndNonsense) {
   for (const char* text : {"", "{", "[1,]", "[[[[[1]]]]]", "\"\\ud800\"", "NaN", "1e999", "[1] 2"}) {
     EXPECT_THROW(parse_ordered_json(text, "test", {1000, 4}), Error) << text;

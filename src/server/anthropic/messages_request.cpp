@@ -48,11 +48,8 @@ std::vector<std::string> read_tools(const OrderedJson& tools, GrammarSpec& gramm
     tool.unsupported("allowed_callers", "only the model calls tools");
     tool.done();
 
-    OrderedJson function;
-    function["name"] = entry.name;
-    if (description) function["description"] = *description;
-    function["parameters"] = *schema;
-    shown.push_back(python_json(function));
+    const std::string says = description ? ", \"description\": " + python_json(*description) : "";
+    shown.push_back("{\"name\": " + python_json(entry.name) + says + ", \"parameters\": " + entry.parameters + "}");
     grammar.tools.push_back(std::move(entry));
   }
   return shown;
@@ -109,7 +106,7 @@ void read_thinking(Fields& body, std::optional<int64_t> max_tokens, const Servic
 }
 
 // output_config; returns the JSON Schema that the prompt shows (null: none).
-OrderedJson read_output(Fields& body, Generation& g) {
+const OrderedJson* read_output(Fields& body, Generation& g) {
   const OrderedJson* value = body.object("output_config");
   if (value == nullptr) return nullptr;
   Fields output(*value, "output_config");
@@ -120,7 +117,7 @@ OrderedJson read_output(Fields& body, Generation& g) {
       if (*word == name) g.effort = effort;
     }
   }
-  OrderedJson shown;
+  const OrderedJson* shown = nullptr;
   if (const OrderedJson* format = output.object("format")) {
     Fields fields(*format, "output_config.format");
     if (!fields.word("type", {"json_schema"})) fields.refuse("type", "\"json_schema\"");
@@ -131,7 +128,7 @@ OrderedJson read_output(Fields& body, Generation& g) {
     g.grammar.kind = GrammarSpec::Kind::kJsonSchema;
     g.grammar.schema = python_json(*schema);
     g.grammar.strict = true;
-    shown = *schema;
+    shown = schema;
   }
   output.done();
   return shown;
@@ -164,18 +161,18 @@ void read_prompt(Fields& body, std::optional<int64_t> max_tokens, const Service&
   if (tools != nullptr) shown = read_tools(*tools, g.grammar);
   read_tool_choice(body, g.grammar);
   read_thinking(body, max_tokens, service, g);
-  const OrderedJson schema = read_output(body, g);
+  const OrderedJson* schema = read_output(body, g);
 
   ImageReader images(service);
   Conversation conversation = read_blocks(body.find("system"), *messages, images, signer);
   g.messages = std::move(conversation.messages);
   g.images = images.take();
   request.edited_thinking = conversation.edited_thinking;
-  if (shown.empty() && schema.is_null()) return;
+  if (shown.empty() && schema == nullptr) return;
   // Tools and schema have their place behind the system prompt (spec chat-format.md section 3).
   if (g.messages.front().role != Role::kSystem) g.messages.insert(g.messages.begin(), text_message(Role::kSystem, ""));
   g.messages.front().tools = std::move(shown);
-  if (!schema.is_null()) g.messages.front().response_format = python_json(schema);
+  if (schema != nullptr) g.messages.front().response_format = python_json(*schema);
 }
 
 void ignore_bookkeeping(Fields& body) {

@@ -44,7 +44,8 @@ CancelGeneration generate(Service& service, Generation generation, AnswerCallbac
 
 void messages(Service& service, const Signer& signer, const HttpRequest& http,
               const std::shared_ptr<HttpReply>& reply) {
-  MessagesRequest request = parse_messages_request(parse_body(http.body), service, *signer);
+  const JsonTree body(parse_body(http.body));
+  MessagesRequest request = parse_messages_request(*body, service, *signer);
   request.generation.client = client_of(http);
   AnswerCallback answer = messages_answer(service, *signer, reply, request);
   reply->on_gone(
@@ -53,7 +54,8 @@ void messages(Service& service, const Signer& signer, const HttpRequest& http,
 }
 
 void count(Service& service, const Signer& signer, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
-  const MessagesRequest request = parse_count_request(parse_body(http.body), service, *signer);
+  const JsonTree body(parse_body(http.body));
+  const MessagesRequest request = parse_count_request(*body, service, *signer);
   const Generation& g = request.generation;
   const EncodedChat encoded = service.encode(g.messages, g.thinking, g.effort);
   OrderedJson out;

@@ -9,7 +9,7 @@ namespace mdi {
 
 namespace {
 
-constexpr JsonLimits kArguments{.max_bytes = size_t{16} << 20, .max_depth = kMaxBodyDepth};
+constexpr JsonLimits kArguments{size_t{16} << 20, kMaxBodyDepth, kMaxBodyValues};
 
 // Parts that the model cannot take are an error here: the format would only name them to the model.
 void check_parts(const OrderedJson& content, const std::string& path) {
@@ -52,7 +52,7 @@ void check_calls(const OrderedJson& calls, const std::string& path, std::set<std
     const auto& text = arguments->get_ref<const std::string&>();
     if (text.empty()) continue;
     try {
-      if (parse_ordered_json(text, "arguments", kArguments).is_object()) continue;
+      if (JsonTree(parse_ordered_json(text, "arguments", kArguments))->is_object()) continue;
     } catch (const Error&) {
       inner.refuse("arguments", "a string with a JSON object");
     }
@@ -105,7 +105,9 @@ void prepare(OrderedJson& message, const std::string& path, bool last, std::set<
 
 }  // namespace
 
-std::vector<ChatMessage> read_messages(OrderedJson messages, const OrderedJson& tools) {
+std::vector<ChatMessage> read_messages(const OrderedJson& given, const OrderedJson& tools) {
+  JsonTree copy(copy_json(given));
+  OrderedJson& messages = *copy;
   std::set<std::string> ids;
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string path = "messages[" + std::to_string(i) + "]";

@@ -13,6 +13,6 @@ namespace mdi {
 // to answer: of a user, tool or system, or an assistant's with "prefix": true, which is then continued. A tool's
 // message answers a call of an earlier message. Throws ApiError with the path of the member at fault, also for one that
 // is not known.
-std::vector<ChatMessage> read_messages(OrderedJson messages, const OrderedJson& tools);
+std::vector<ChatMessage> read_messages(const OrderedJson& messages, const OrderedJson& tools);
 
 }  // namespace mdi

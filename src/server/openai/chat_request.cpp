@@ -150,7 +150,8 @@ void read_conversation(Fields& body, const Service& service, Generation& g) {
   if (tools != nullptr) read_tools(*tools, g.grammar);
   read_tool_choice(body, g.grammar);
   read_thinking(body, service, g);
-  g.messages = read_messages(*messages, tools != nullptr ? *tools : OrderedJson());
+  static const OrderedJson none;
+  g.messages = read_messages(*messages, tools != nullptr ? *tools : none);
   ImageReader images(service);
   images.read_all(g.messages, g.messages.size() - messages->size());
   g.images = images.take();
@@ -166,14 +167,14 @@ ChatRequest parse_chat_request(const OrderedJson& json, const Service& service) 
   read_max_tokens(body, g);
   read_logprobs(body, g);
   read_conversation(body, service, g);
-  const OrderedJson schema = read_format(body, true, g.grammar);
+  const OrderedJson* schema = read_format(body, true, g.grammar);
   body.done();
-  if (!schema.is_null()) {
+  if (schema != nullptr) {
     // The format has a place for it, and the model was trained to look there (spec chat-format.md section 3).
     if (g.messages.front().role != Role::kSystem) {
       g.messages.insert(g.messages.begin(), text_message(Role::kSystem, ""));
     }
-    if (g.messages.front().response_format.empty()) g.messages.front().response_format = python_json(schema);
+    if (g.messages.front().response_format.empty()) g.messages.front().response_format = python_json(*schema);
   }
   return request;
 }

@@ -19,14 +19,16 @@ namespace {
 using Work = void (*)(Service&, const HttpRequest&, const std::shared_ptr<HttpReply>&);
 
 void chat_completions(Service& service, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
-  ChatRequest request = parse_chat_request(parse_body(http.body), service);
+  const JsonTree body(parse_body(http.body));
+  ChatRequest request = parse_chat_request(*body, service);
   request.generation.client = client_of(http);
   AnswerCallback answer = chat_answer(service, reply, request);
   reply->on_gone(service.generate(std::move(request.generation), noted(reply, std::move(answer))));
 }
 
 void completions(Service& service, const HttpRequest& http, const std::shared_ptr<HttpReply>& reply) {
-  CompletionRequest request = parse_completion_request(parse_body(http.body), service);
+  const JsonTree body(parse_body(http.body));
+  CompletionRequest request = parse_completion_request(*body, service);
   const auto answer = std::make_shared<CompletionAnswer>(service, reply, request);
   std::vector<CancelGeneration> cancels;
   try {

@@ -87,11 +87,11 @@ StreamSettings read_stream(Fields& body, bool chat) {
 namespace {
 
 // response_format; the schema that the model is shown, or null.
-OrderedJson read_response_format(const OrderedJson& value, GrammarSpec& grammar) {
+const OrderedJson* read_response_format(const OrderedJson& value, GrammarSpec& grammar) {
   Fields format(value, "response_format");
   const auto type = format.word("type", {"text", "json_object", "json_schema"});
   if (!type) format.refuse("type", "\"text\", \"json_object\" or \"json_schema\"");
-  OrderedJson shown;
+  const OrderedJson* shown = nullptr;
   if (*type == "json_object") grammar.kind = GrammarSpec::Kind::kJsonObject;
   if (*type == "json_schema") {
     const OrderedJson* wrapped = format.object("json_schema");
@@ -105,7 +105,7 @@ OrderedJson read_response_format(const OrderedJson& value, GrammarSpec& grammar)
     inner.done();
     grammar.kind = GrammarSpec::Kind::kJsonSchema;
     grammar.schema = python_json(*schema);
-    shown = *schema;
+    shown = schema;
   }
   format.done();
   return shown;
@@ -113,8 +113,8 @@ OrderedJson read_response_format(const OrderedJson& value, GrammarSpec& grammar)
 
 }  // namespace
 
-OrderedJson read_format(Fields& body, bool chat, GrammarSpec& grammar) {
-  OrderedJson shown;
+const OrderedJson* read_format(Fields& body, bool chat, GrammarSpec& grammar) {
+  const OrderedJson* shown = nullptr;
   if (const OrderedJson* format = chat ? body.find("response_format") : nullptr) {
     shown = read_response_format(*format, grammar);
   }

@@ -21,6 +21,6 @@ StreamSettings read_stream(Fields& body, bool chat);
 
 // regex, choice and, in chat, response_format: at most one of them. Returns the JSON Schema that the prompt shows
 // (null: none).
-OrderedJson read_format(Fields& body, bool chat, GrammarSpec& grammar);
+const OrderedJson* read_format(Fields& body, bool chat, GrammarSpec& grammar);
 
 }  // namespace mdi
