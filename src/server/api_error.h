@@ -50,7 +50,21 @@ class ApiError : public std::runtime_error {
 // A member that is not what it should be: "PARAM: expected EXPECTED, found FOUND".
 ApiError invalid_param(const std::string& param, std::string_view expected, std::string_view found);
 
-// An mdi::Error about the request (its `where` is the path of a member, as parse_messages' is) as a 400.
+// Where an API has its schemas.
+struct SchemaPaths {
+  std::string_view format, schema;  // of the answer: what asks for one, and the schema itself
+  std::string_view parameters;      // of a tool: the schema of its arguments, in tools[i]
+};
+inline constexpr SchemaPaths kOpenaiSchemas{"response_format", "response_format.json_schema.schema",
+                                            "function.parameters"};
+
+// An mdi::Error's text with the paths of this API: of "response_format/properties/a: ..." and "tools[0] (f)/items:
+// ...", as grammars name a place in a schema, are made "response_format.json_schema.schema.properties.a: ..." and
+// "tools[0].function.parameters.items: ...". Other texts stay.
+std::string with_api_paths(std::string_view what, const SchemaPaths& paths);
+
+// An mdi::Error about the request (its `where` is the path of a member, as parse_messages' is, or a grammar's) as a
+// 400.
 ApiError invalid_request(const Error& error);
 ApiError invalid_request(const std::string& what);  // Error::what()
 

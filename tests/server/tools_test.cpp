@@ -130,7 +130,10 @@ TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
       {R"("regex":"(a")", "regex"},
       {R"("regex":"(a{1000}){1000000}")", "regex"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"r","schema":{"type":"nothing"}}})",
-       "response_format"},
+       "response_format.json_schema.schema.type"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"r","strict":true,"schema":{"type":"object",)"
+       R"("properties":{"a b":{"anyOf":[{"type":"null"},{"if":{}}]}},"required":["a b"],"additionalProperties":false}}})",
+       "response_format.json_schema.schema.properties.a b.anyOf[1].if"},
       {R"("regex":"[]")", "regex"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"r","schema":{"$ref":"#"}}})",
        "response_format"},
@@ -140,6 +143,9 @@ TEST(Formats, WhatCannotBeCompiledIsTheClientsFault) {
       {R"("tools":[{"type":"function","function":{"name":"g","strict":true,"parameters":{"type":"object",)"
        R"("required":["zz"]}}}])",
        "tools[0]"},
+      {R"("tools":[{"type":"function","function":{"name":"g","strict":true,"parameters":{"type":"object",)"
+       R"("properties":{"a":{"type":"string","format":"color"}},"required":["a"],"additionalProperties":false}}}])",
+       "tools[0].function.parameters.properties.a.format"},
   };
   for (const auto& c : cases) {
     const auto reply = talk.post("/v1/chat/completions", ask(c.member));
@@ -234,7 +240,7 @@ TEST(Formats, ErrorsNameTheMemberOfTheirApi) {
     return reply->json()["error"]["message"].get<std::string>();
   };
   EXPECT_EQ(said(R"({"$ref":"#"})"), "output_config.format: nothing can satisfy it");
-  EXPECT_EQ(said(R"({"type":"nothing"})").find("output_config.format/type: expected"), 0u);
+  EXPECT_EQ(said(R"({"type":"nothing"})").find("output_config.format.schema.type: expected"), 0u);
 }
 
 // What is too long is said of the part that is, and a schema that no grammar takes is not tokenised first.

@@ -22,23 +22,19 @@ using Signer = std::shared_ptr<const ThinkingSigner>;
 using Work = void (*)(Service&, const Signer&, const HttpRequest&, const std::shared_ptr<HttpReply>&);
 
 // What is wrong with a schema is said of the member that has it here.
-std::string named_here(std::string_view what) {
-  constexpr std::string_view kOpenai = "response_format";
-  if (!what.starts_with(kOpenai)) return std::string(what);
-  return "output_config.format" + std::string(what.substr(kOpenai.size()));
-}
+constexpr SchemaPaths kSchemas{"output_config.format", "output_config.format.schema", "input_schema"};
 
 CancelGeneration generate(Service& service, Generation generation, AnswerCallback answer) {
   const auto named = [answer = std::move(answer)](const AnswerPart& part) {
     if (!part.invalid) return answer(part);
     AnswerPart here = part;
-    here.error = named_here(part.error);
+    here.error = with_api_paths(part.error, kSchemas);
     answer(here);
   };
   try {
     return service.generate(std::move(generation), named);
   } catch (const Error& error) {
-    throw invalid_request(named_here(error.what()));
+    throw invalid_request(with_api_paths(error.what(), kSchemas));
   }
 }
 
