@@ -1,7 +1,6 @@
 #include "server/openai/chat_request.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <utility>
 
@@ -13,12 +12,6 @@ namespace mdi {
 namespace {
 
 constexpr size_t kMostTools = 128;
-
-bool is_function_name(std::string_view name) {
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-';
-  });
-}
 
 // The functions that a request offers; their schemas go to the grammar.
 void read_tools(const OrderedJson& tools, GrammarSpec& grammar) {
@@ -34,7 +27,7 @@ void read_tools(const OrderedJson& tools, GrammarSpec& grammar) {
     GrammarTool entry;
     entry.name = function.string("name", 1024).value_or("");
     // Names stand between quotes in the prompt and in what the model writes.
-    if (!is_function_name(entry.name)) function.refuse("name", "1 to 64 letters, digits, _ or -");
+    if (!is_name(entry.name)) function.refuse("name", "1 to 64 letters, digits, _ or -");
     if (!names.insert(entry.name).second) function.refuse("name", "another name than the other tools'");
     function.string("description", 65536);
     if (const OrderedJson* parameters = function.object("parameters")) entry.parameters = python_json(*parameters);

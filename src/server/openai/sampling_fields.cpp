@@ -1,8 +1,11 @@
 #include "server/openai/sampling_fields.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "core/printable.h"
 
@@ -23,12 +26,14 @@ std::vector<LogitBias> read_bias(Fields& body, int32_t vocab) {
   if (map->size() > kMost) {
     throw invalid_param("logit_bias", "at most " + std::to_string(kMost) + " tokens", std::to_string(map->size()));
   }
+  std::set<int32_t> named;
   for (const auto& [key, value] : map->items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= vocab) {
       throw invalid_param("logit_bias", "token ids of 0 to " + std::to_string(vocab - 1) + " as keys", key);
     }
+    if (!named.insert(token).second) throw invalid_param("logit_bias", "each token once", key + " for the second time");
     if (!value.is_number() || !(std::abs(value.get<double>()) <= 100)) {
       throw invalid_param("logit_bias." + key, "a number from -100 to 100", describe_value(value));
     }
@@ -38,6 +43,12 @@ std::vector<LogitBias> read_bias(Fields& body, int32_t vocab) {
 }
 
 }  // namespace
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  });
+}
 
 void read_common(Fields& body, const Service& service, Generation& g) {
   if (const auto model = body.string("model", 1024)) service.check_model(*model);
@@ -97,7 +108,8 @@ const OrderedJson* read_response_format(const OrderedJson& value, GrammarSpec& g
     const OrderedJson* wrapped = format.object("json_schema");
     if (wrapped == nullptr) format.refuse("json_schema", "an object with name and schema");
     Fields inner(*wrapped, "response_format.json_schema");
-    inner.string("name", 256);
+    const auto name = inner.string("name", 1024);
+    if (!name || !is_name(*name)) inner.refuse("name", "1 to 64 letters, digits, _ or -");
     inner.string("description", 65536);
     grammar.strict = inner.boolean("strict").value_or(false);
     const OrderedJson* schema = inner.object("schema");

@@ -12,6 +12,9 @@ struct StreamSettings {
   bool continuous_usage = false;  // every chunk says what was used up to it, so that a page counts tokens as they come
 };
 
+// What the API calls a name, of a function or a format: 1 to 64 letters, digits, _ or -.
+bool is_name(std::string_view name);
+
 // model, n, seed, stop, temperature, top_p, top_k, min_p, the penalties, logit_bias, ignore_eos, cache_salt; what is
 // ignored, and what is refused. Without a seed the answer is another one each time.
 void read_common(Fields& body, const Service& service, Generation& generation);
