@@ -1,4 +1,6 @@
 // POST /v1/completions, /tokenize, /detokenize, GET /v1/models.
+#include <set>
+
 #include "talk.h"
 
 namespace mdi {
@@ -153,6 +155,23 @@ TEST(Tokens, ThereAndBack) {
     EXPECT_EQ(reply->status(), 400) << bad;
     EXPECT_EQ(reply->json()["error"]["param"], param) << reply->body();
   }
+}
+
+// All that decides about a chat's prompt is counted by /tokenize as the chat does.
+TEST(Tokens, OfAConversationAreItsPrompt) {
+  const Talk talk;
+  const std::string messages = R"("messages":[{"role":"user","content":"What is a ship?"}])";
+  std::set<int> counts;
+  for (const std::string more :
+       {"", R"(,"reasoning_effort":"high")", R"(,"reasoning_effort":90)",
+        R"(,"response_format":{"type":"json_object"})",
+        R"(,"response_format":{"type":"json_schema","json_schema":{"name":"r","schema":{"type":"object"}}})",
+        R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")", R"(,"choice":["a","b"])"}) {
+    const int count = talk.ask("/tokenize", "{" + messages + more + "}")["count"];
+    EXPECT_EQ(talk.chat("{" + messages + more + R"(,"max_tokens":1})")["usage"]["prompt_tokens"], count) << more;
+    counts.insert(count);
+  }
+  EXPECT_GE(counts.size(), 4u);
 }
 
 TEST(Models, ListAndOne) {

@@ -148,6 +148,11 @@ void read_conversation(Fields& body, const Service& service, Generation& g) {
   ImageReader images(service);
   images.read_all(g.messages, g.messages.size() - messages->size());
   g.images = images.take();
+  const OrderedJson* schema = read_format(body, true, g.grammar);
+  if (schema == nullptr) return;
+  // The format has a place for it, and the model was trained to look there (spec chat-format.md section 3).
+  if (g.messages.front().role != Role::kSystem) g.messages.insert(g.messages.begin(), text_message(Role::kSystem, ""));
+  if (g.messages.front().response_format.empty()) g.messages.front().response_format = python_json(*schema);
 }
 
 ChatRequest parse_chat_request(const OrderedJson& json, const Service& service) {
@@ -160,15 +165,7 @@ ChatRequest parse_chat_request(const OrderedJson& json, const Service& service) 
   read_max_tokens(body, g);
   read_logprobs(body, g);
   read_conversation(body, service, g);
-  const OrderedJson* schema = read_format(body, true, g.grammar);
   body.done();
-  if (schema != nullptr) {
-    // The format has a place for it, and the model was trained to look there (spec chat-format.md section 3).
-    if (g.messages.front().role != Role::kSystem) {
-      g.messages.insert(g.messages.begin(), text_message(Role::kSystem, ""));
-    }
-    if (g.messages.front().response_format.empty()) g.messages.front().response_format = python_json(*schema);
-  }
   return request;
 }
 
