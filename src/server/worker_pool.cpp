@@ -1,5 +1,7 @@
 #include "server/worker_pool.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <exception>
 #include <string_view>
@@ -10,6 +12,16 @@ namespace mdi {
 namespace {
 
 constexpr std::string_view kLarge = " large";
+
+constexpr auto kTrimEvery = std::chrono::seconds(1);
+
+// A large request's tree is many small pieces, which the library keeps when they are freed: each thread's heap would
+// stay as large as its largest request.
+void give_memory_back() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 // The client whose job this thread runs, as the pool calls it; null: none.
 thread_local const std::string* current = nullptr;
@@ -131,9 +143,16 @@ void WorkerPool::loop() {
     counters_.failed += failed ? 1 : 0;
     Client& entry = clients_[client];
     leave_place(entry);
+    const auto now = std::chrono::steady_clock::now();
+    const bool trim = entry.large && (large_running_ == 0 || now - trimmed_ >= kTrimEvery);
+    if (trim) trimmed_ = now;
     if (entry.running == 0 && entry.aside == 0 && entry.waiting.empty()) clients_.erase(client);
     // Whoever was held back for want of a place.
     wake_.notify_all();
+    if (!trim) continue;
+    lock.unlock();
+    give_memory_back();
+    lock.lock();
   }
 }
 

@@ -4,6 +4,7 @@
 // waits for another machine gives its place up meanwhile.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -73,6 +74,7 @@ class WorkerPool {
   size_t large_running_ = 0;
   WorkerCounters counters_;
   bool stopping_ = false;
+  std::chrono::steady_clock::time_point trimmed_;  // when memory was last given back, after large jobs
   std::vector<std::thread> threads_;
 };
 

@@ -1,11 +1,13 @@
-"""A server that runs out of memory over a request: the request gets an error, the process goes on."""
+"""What large requests leave behind. Over one that takes all memory the process goes on."""
+import concurrent.futures
 import http.client
 import json
+import pathlib
 import re
 import resource
 import time
 
-from conftest import ROOT, Server
+from conftest import ROOT, Server, wait_until
 
 MESSAGES = '{"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, '
 BODIES = {
@@ -29,15 +31,19 @@ def ask(server, method, path, body=None):
         connection.close()
 
 
+def size_of(server, what):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(what + r":\s+(\d+) kB", status)[1]) << 10
+
+
 def test_large_trees_end_where_memory_does():
     server = Server(ROOT / "models/small", "--no-thinking")
     seen = set()
     try:
         for name, body in BODIES.items():
             for megabytes in (20, 40, 70, 100, 150):
-                status = open(f"/proc/{server.process.pid}/status").read()
-                size = int(re.search(r"VmSize:\s+(\d+) kB", status)[1]) << 10
-                resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (megabytes << 20), -1))
+                limit = size_of(server, "VmSize") + (megabytes << 20)
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, (limit, -1))
                 try:
                     seen.add(ask(server, "POST", "/v1/chat/completions", body))
                 except (http.client.HTTPException, ConnectionError):
@@ -47,6 +53,22 @@ def test_large_trees_end_where_memory_does():
                 assert server.process.poll() is None, (name, megabytes, server.log.read_text()[-1000:])
                 assert ask(server, "GET", "/health") == 200
         assert 500 in seen, seen
+        server.stop()
+    finally:
+        server.process.kill()
+        server.folder.cleanup()
+
+
+def test_memory_is_given_back():
+    server = Server(ROOT / "models/small", "--no-thinking")
+    body = MESSAGES + '"metadata": [' + ", ".join(['{"a": "bcdefgh"}'] * 700_000) + '], "unknown": 1}'
+    try:
+        ask(server, "GET", "/health")
+        before = size_of(server, "VmRSS")
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            statuses = list(threads.map(lambda _: ask(server, "POST", "/v1/chat/completions", body), range(8)))
+        assert statuses == [400] * 8
+        assert wait_until(lambda: size_of(server, "VmRSS") < before + (80 << 20)), size_of(server, "VmRSS") - before
         server.stop()
     finally:
         server.process.kill()
