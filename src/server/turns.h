@@ -16,6 +16,9 @@
 namespace mdi {
 
 class Running;
+struct TurnEntry;
+struct TurnOrder;
+struct TurnQueue;
 
 class Turns {
  public:
@@ -40,17 +43,12 @@ class Turns {
   void add_to(EngineMetrics& metrics) const;
 
  private:
-  struct State;
-  struct Entry;
-  struct Hold;
-  struct Order;
-
   void loop();
-  void submit(Entry entry);
-  void follow(Order order);
+  void submit(TurnEntry entry);
+  void follow(TurnOrder order);
 
   Engine& engine_;
-  const std::shared_ptr<State> state_;  // lives on with requests that end late
+  const std::shared_ptr<TurnQueue> queue_;  // lives on with requests that end late
   std::thread thread_;
 };
 
