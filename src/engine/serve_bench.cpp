@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -140,80 +141,110 @@ std::vector<int32_t> trace_prompt(const TraceRequest& r, size_t index, int32_t v
   return tokens;
 }
 
-ServeReport play_trace(Engine& engine, const std::vector<TraceRequest>& trace, const ServeLoad& load, int32_t vocab) {
-  // What the engine's thread writes for one sample; read when all have ended.
-  struct Seen {
-    double first = 0, last = 0;
-    int64_t tokens = 0;
-    bool failed = false;
-  };
-  std::vector<std::vector<Seen>> seen(trace.size());
-  std::vector<double> arrived(trace.size(), -1);
+namespace {
+
+// What the engine's thread writes for one sample; read when all have ended.
+struct Seen {
+  double first = 0, last = 0;
+  int64_t tokens = 0;
+  bool failed = false;
+};
+
+// Of one run. Its requests hold it too: they may still send events when the run was given up.
+struct Played {
+  std::vector<std::vector<Seen>> seen;
   std::mutex mutex;
   std::condition_variable all_ended;
   int64_t open = 0;
+  Clock::time_point start;
+};
+
+Request trace_request(const TraceRequest& t, size_t index, const ServeLoad& load, int32_t vocab) {
+  Request r;
+  r.prompt = trace_prompt(t, index, vocab);
+  r.max_tokens = t.output_tokens;
+  r.n = t.n;
+  r.sampling = load.sampling;
+  r.draft = load.draft;
+  return r;
+}
+
+void note(Played& played, size_t index, const Event& event) {
+  const double now = seconds_since(played.start);
+  Seen& s = played.seen[index][static_cast<size_t>(event.sample)];
+  if (!event.tokens.empty()) {
+    if (s.tokens == 0) s.first = now;
+    s.last = now;
+    s.tokens += static_cast<int64_t>(event.tokens.size());
+  }
+  s.failed = event.end && *event.end != EndReason::kLength && *event.end != EndReason::kStop;
+  if (!event.last) return;
+  const std::lock_guard lock(played.mutex);
+  if (--played.open == 0) played.all_ended.notify_one();
+}
+
+struct StopAtEnd {
+  Engine& engine;
+  ~StopAtEnd() { engine.stop(); }
+};
+
+// Submits each request at its time and waits until all have ended. Returns when each was submitted, -1: refused.
+std::vector<double> submit_all(Engine& engine, const std::vector<TraceRequest>& trace, const ServeLoad& load,
+                               int32_t vocab, const std::shared_ptr<Played>& played) {
+  std::vector<double> arrived(trace.size(), -1);
+  played->start = Clock::now();
+  engine.start();
+  const StopAtEnd stop{engine};
+  for (size_t i = 0; i < trace.size(); ++i) {
+    Request r = trace_request(trace[i], i, load, vocab);
+    played->seen[i].resize(static_cast<size_t>(trace[i].n));
+    r.on_event = [played, i](const Event& event) { note(*played, i, event); };
+    const std::chrono::duration<double> after(trace[i].arrival / load.speed);
+    std::this_thread::sleep_until(played->start + std::chrono::duration_cast<Clock::duration>(after));
+    const double now = seconds_since(played->start);
+    {
+      const std::lock_guard lock(played->mutex);
+      ++played->open;
+    }
+    if (engine.submit(std::move(r))) {
+      arrived[i] = now;
+      continue;
+    }
+    const std::lock_guard lock(played->mutex);
+    --played->open;
+  }
+  std::unique_lock lock(played->mutex);
+  played->all_ended.wait(lock, [&played] { return played->open == 0; });
+  return arrived;
+}
+
+}  // namespace
+
+ServeReport play_trace(Engine& engine, const std::vector<TraceRequest>& trace, const ServeLoad& load, int32_t vocab) {
+  for (size_t i = 0; i < trace.size(); ++i) {
+    try {
+      engine.check(trace_request(trace[i], i, load, vocab));
+    } catch (const Error& e) {
+      throw Error("trace, request " + std::to_string(i + 1) + " by arrival", e.what());
+    }
+  }
+  const auto played = std::make_shared<Played>();
+  played->seen.resize(trace.size());
+  const std::vector<double> arrived = submit_all(engine, trace, load, vocab, played);
 
   ServeReport report;
-  const Clock::time_point start = Clock::now();
-  engine.start();
-  for (size_t i = 0; i < trace.size(); ++i) {
-    const TraceRequest& t = trace[i];
-    Request r;
-    r.prompt = trace_prompt(t, i, vocab);
-    r.max_tokens = t.output_tokens;
-    r.n = t.n;
-    r.sampling = load.sampling;
-    r.draft = load.draft;
-    seen[i].resize(static_cast<size_t>(t.n));
-    r.on_event = [&, i](const Event& event) {
-      const double now = seconds_since(start);
-      Seen& s = seen[i][static_cast<size_t>(event.sample)];
-      if (!event.tokens.empty()) {
-        if (s.tokens == 0) s.first = now;
-        s.last = now;
-        s.tokens += static_cast<int64_t>(event.tokens.size());
-      }
-      s.failed = event.end && *event.end != EndReason::kLength && *event.end != EndReason::kStop;
-      if (!event.last) return;
-      const std::lock_guard lock(mutex);
-      if (--open == 0) all_ended.notify_one();
-    };
-    std::this_thread::sleep_until(
-        start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(t.arrival / load.speed)));
-    arrived[i] = seconds_since(start);
-    {
-      const std::lock_guard lock(mutex);
-      ++open;
-    }
-    std::optional<RequestId> id;
-    try {
-      id = engine.submit(std::move(r));
-    } catch (...) {
-      engine.stop();
-      throw;
-    }
-    if (!id) {
-      ++report.refused;
-      arrived[i] = -1;
-      const std::lock_guard lock(mutex);
-      --open;
-    }
-  }
-  {
-    std::unique_lock lock(mutex);
-    all_ended.wait(lock, [&open] { return open == 0; });
-  }
-  engine.stop();
-
   std::vector<double> first, per_token;
   double begin = -1;
   double end = 0;
   for (size_t i = 0; i < trace.size(); ++i) {
-    if (arrived[i] < 0) continue;
+    if (arrived[i] < 0) {
+      ++report.refused;
+      continue;
+    }
     ++report.requests;
     if (begin < 0) begin = arrived[i];
     report.prompt_tokens += trace[i].prompt_tokens;
-    for (const Seen& s : seen[i]) {
+    for (const Seen& s : played->seen[i]) {
       report.failed += s.failed ? 1 : 0;
       report.generated_tokens += s.tokens;
       if (s.tokens == 0) continue;

@@ -57,7 +57,8 @@ struct ServeLoad {
   bool draft = true;
 };
 
-// Plays the trace to an engine whose thread is not running; ends when every request has.
+// Plays the trace to an engine whose thread is not running; ends when every request has. Throws mdi::Error, before
+// anything is submitted, for a trace with a request that the engine would not take.
 ServeReport play_trace(Engine& engine, const std::vector<TraceRequest>& trace, const ServeLoad& load, int32_t vocab);
 
 std::string serve_text(const ServeReport& report);

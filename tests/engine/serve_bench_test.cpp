@@ -126,6 +126,29 @@ TEST(ServeBench, PlaysATraceAndReportsIt) {
   EXPECT_NE(serve_text(report).find("time to first token"), std::string::npos);
 }
 
+// Also one that comes late: before the first is played.
+TEST(ServeBench, ATraceWithARequestThatCannotBeServedIsNotBegun) {
+  const auto context = make_cpu_context(1);
+  EngineOptions o;
+  o.slots = 1;
+  o.max_length = 400;
+  Engine engine(*context, testing::tiny_model(), nullptr, o);
+  const auto refuses = [&engine](const TraceRequest& late, const char* what) {
+    try {
+      play_trace(engine, {{.prompt_tokens = 30, .output_tokens = 300}, late}, {}, 512);
+      ADD_FAILURE() << "played: " << what;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("request 2"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(what), std::string::npos) << e.what();
+    }
+  };
+  refuses({.arrival = 1, .n = 17}, "n: expected 1 to 16");
+  refuses({.arrival = 1, .prompt_tokens = 390, .output_tokens = 11}, "do not fit 400");
+  EXPECT_EQ(engine.metrics().steps, 0);
+  EXPECT_FALSE(engine.step());
+  EXPECT_EQ(play_trace(engine, {{.prompt_tokens = 30, .output_tokens = 5}}, {}, 512).generated_tokens, 5);
+}
+
 TEST(ServeBench, RefusedRequestsAreCounted) {
   const auto context = make_cpu_context(1);
   EngineOptions o;
