@@ -231,6 +231,8 @@ ServeReport play_trace(Engine& engine, const std::vector<TraceRequest>& trace, c
   const auto played = std::make_shared<Played>();
   played->seen.resize(trace.size());
   const std::vector<double> arrived = submit_all(engine, trace, load, vocab, played);
+  // Figures of an engine that broke down say nothing.
+  if (const std::string failure = engine.failure(); !failure.empty()) throw Error("engine", failure);
 
   ServeReport report;
   std::vector<double> first, per_token;

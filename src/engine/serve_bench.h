@@ -58,7 +58,8 @@ struct ServeLoad {
 };
 
 // Plays the trace to an engine whose thread is not running; ends when every request has. Throws mdi::Error, before
-// anything is submitted, for a trace with a request that the engine would not take.
+// anything is submitted, for a trace with a request that the engine would not take, and with Engine::failure() where a
+// step fails.
 ServeReport play_trace(Engine& engine, const std::vector<TraceRequest>& trace, const ServeLoad& load, int32_t vocab);
 
 std::string serve_text(const ServeReport& report);

@@ -10,6 +10,7 @@
 
 #include "../model/tiny_model.h"
 #include "core/error.h"
+#include "serving.h"
 
 namespace mdi {
 namespace {
@@ -147,6 +148,29 @@ TEST(ServeBench, ATraceWithARequestThatCannotBeServedIsNotBegun) {
   EXPECT_EQ(engine.metrics().steps, 0);
   EXPECT_FALSE(engine.step());
   EXPECT_EQ(play_trace(engine, {{.prompt_tokens = 30, .output_tokens = 5}}, {}, 512).generated_tokens, 5);
+}
+
+// Behind the last request, and before it: no report of what was left.
+TEST(ServeBench, AStepThatFailsIsAnErrorAndNoReport) {
+  const std::vector<std::vector<TraceRequest>> traces = {{{.prompt_tokens = 30, .output_tokens = 5}},
+                                                         {{.prompt_tokens = 30, .output_tokens = 5}, {.arrival = 0.2}}};
+  for (const auto& trace : traces) {
+    testing::listening() = {};
+    const auto context = make_cpu_context(1);
+    context->ops = &testing::listening_ops();
+    EngineOptions o;
+    o.slots = 1;
+    o.max_length = 400;
+    Engine engine(*context, testing::tiny_model(), nullptr, o);
+    testing::listening().head_throws = true;
+    try {
+      play_trace(engine, trace, {}, 512);
+      ADD_FAILURE() << "a report of a trace of " << trace.size();
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("the backend fails"), std::string::npos) << e.what();
+    }
+  }
+  testing::listening() = {};
 }
 
 TEST(ServeBench, RefusedRequestsAreCounted) {
