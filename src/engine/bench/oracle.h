@@ -42,7 +42,8 @@ class Oracle {
   void check(const StepView&, const RoutedExpertsArgs&, const Run&);
   void check(const StepView&, const SharedExpertArgs&, const Run&);
   void check(const StepView&, const HeadArgs&, const Run&);
-  // Copies, which `mdi check` and the kernel checks compare bit for bit: run only.
+  // The rest is run only. Commits are copies, which `mdi check` and the kernel checks compare bit for bit; the product
+  // of `window_rows` is not in the exact step, the only one that is checked.
   template <class Args>
   void check(const StepView&, const Args&, const Run& run) {
     run();
