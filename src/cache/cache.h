@@ -2,15 +2,17 @@
 // memory of them; it says which blocks to copy and which slots to save or restore, and the engine does so
 // (model/state_copy.h).
 //
+// clang-format off
 // A sequence's life in these terms
-//   admit    hit = prefix.find(key, prompt - 1, accept); slot = slots.take(); restore hit.snapshot into slot, or clear
-//   it step     blocks.reserve(pool, start, count, copies), after prefix.make_room(blocks.needed(start, count)) if need
-//   be;
-//            do the copies; forward; commit; key.append(committed tokens)
-//   snapshot at a position worth one: if not contains: buffer = prefix.take_snapshot(); save slot to buffer;
-//            prefix.publish(key, blocks, position, history, buffer)
-//   fork     blocks.fork(), a copy of the key, a slot of its own with a copy of the slot
-//   end      drop the handles, in any order and at any point
+//   admit     hit = prefix.find(key, prompt - 1, accept); slot = slots.take();
+//             restore hit.snapshot into the slot, or clear the slot
+//   step      prefix.make_room(blocks.needed(start, count)) if need be; blocks.reserve(pool, start, count, copies);
+//             do the copies; forward; commit; key.append(committed tokens)
+//   snapshot  at a position worth one, if not contains: buffer = prefix.take_snapshot(); save the slot to the buffer;
+//             prefix.publish(key, blocks, position, history, buffer)
+//   fork      blocks.fork(), a copy of the key, a slot of its own with a copy of the slot
+//   end       drop the handles, in any order and at any point
+// clang-format on
 #pragma once
 
 #include <cstdint>

@@ -52,9 +52,9 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // The longest prefix of `key` that has blocks and an accepted snapshot at a position <= limit (for a prompt: its
-  // length
-  // - 1, so that one token runs and gives logits). Equal positions: the one used last. Marks it as used.
+  // The longest prefix of `key` that has blocks and an accepted snapshot at a position <= limit. For a prompt the limit
+  // is its length less one, so that one token runs and gives logits. Equal positions: the one used last. Marks it as
+  // used.
   PrefixHit find(const PrefixKey& key, int64_t limit, const AcceptSnapshot& accept);
 
   // Whether publish() of the same would add nothing; marks it as used then.
@@ -72,8 +72,8 @@ class PrefixCache {
 
   // Blocks that are free or that make_room() can free.
   int64_t available() const;
-  // Evicts until `blocks` blocks are free. Returns false where that cannot be; evicts nothing if it can be seen at
-  // once.
+  // Evicts until `blocks` blocks are free. Returns false where that cannot be; it evicts nothing where that can be seen
+  // at once.
   bool make_room(int64_t blocks);
   // Evicts everything that nobody holds.
   void clear();
