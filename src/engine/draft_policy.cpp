@@ -29,20 +29,16 @@ void note_block(DraftHistory& history, int32_t verified, int32_t accepted) {
   history.accepted = kDecay * history.accepted + accepted;
 }
 
-bool drafting_pays(DraftHistory& history, const DraftCosts& costs, const StepLoad& rest, int32_t sequences,
+void note_step(DraftHistory& history, bool drafted) { history.steps_off = drafted ? 0 : history.steps_off + 1; }
+
+bool drafting_pays(const DraftHistory& history, const DraftCosts& costs, const StepLoad& rest, int32_t sequences,
                    int32_t block) {
   const double s = sequences;
   const double verified = std::min(history.verified / history.blocks, static_cast<double>(block));
   const double accepted = history.accepted / history.blocks;
   const double with = predict(costs.step, with_proposals(rest, s * verified)) + draft_seconds(costs, sequences, block);
   const double without = predict(costs.step, rest);
-  const bool pays = s * (1 + accepted) * without > s * with;
-  if (pays || history.steps_off >= kProbeEvery) {
-    history.steps_off = 0;
-    return true;
-  }
-  ++history.steps_off;
-  return false;
+  return history.steps_off >= kProbeEvery || s * (1 + accepted) * without > s * with;
 }
 
 double survival_threshold(const DraftHistory& history, const DraftCosts& costs, const StepLoad& rest, int32_t sequences,

@@ -16,6 +16,8 @@ struct DraftHistory {
 };
 
 void note_block(DraftHistory& history, int32_t verified, int32_t accepted);
+// Of a step that could have drafted: whether it did.
+void note_step(DraftHistory& history, bool drafted);
 
 // Every so many steps without drafting it is tried again: what is accepted changes with the text.
 inline constexpr int64_t kProbeEvery = 256;
@@ -26,8 +28,9 @@ struct DraftCosts {
 };
 
 // Whether a step that decodes `sequences` sequences makes tokens faster with a draft call and verification than
-// without. `rest` is the step's load without proposals. Counts in `history` how long the answer has been no.
-bool drafting_pays(DraftHistory& history, const DraftCosts& costs, const StepLoad& rest, int32_t sequences,
+// without, or is to be tried again. `rest` is the step's load without proposals. The answer stays the same until a
+// step is noted: a step may be planned more than once before it runs.
+bool drafting_pays(const DraftHistory& history, const DraftCosts& costs, const StepLoad& rest, int32_t sequences,
                    int32_t block);
 
 // The least probability of survival with which verifying a row more gains time: the row's cost over what a token costs

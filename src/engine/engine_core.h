@@ -148,8 +148,9 @@ class EngineCore {
   Cache cache_;
   CostModel step_cost_, draft_cost_;
   DraftHistory drafts_;
-  bool drafting_ = false;  // in the step at hand
-  double threshold_ = 0;   // of survival, in the step at hand
+  bool drafting_ = false;    // in the step at hand
+  bool drafts_off_ = false;  // in the step at hand, which could draft, because it would be a loss
+  double threshold_ = 0;     // of survival, in the step at hand
 
   List running_, waiting_;                // oldest first
   List encoding_;                         // those whose images are not all encoded yet; then they wait

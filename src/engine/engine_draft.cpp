@@ -15,13 +15,13 @@ void EngineCore::decide_drafting(std::span<const SequenceView> views) {
     ++decoding;
     wanted = wanted || view.drafts > 0;
   }
-  drafting_ = false;
+  drafting_ = drafts_off_ = false;
   threshold_ = 0;
   if (!wanted) return;
   const DraftCosts costs{.step = step_cost_, .draft = draft_cost_};
   const int32_t block = model_.config().dspark_block_size;
   drafting_ = options_.draft_always || drafting_pays(drafts_, costs, rest, decoding, block);
-  if (!drafting_) ++metrics_.steps_drafts_off;
+  drafts_off_ = !drafting_;
   if (!options_.draft_always) threshold_ = survival_threshold(drafts_, costs, rest, decoding, block);
 }
 
@@ -50,6 +50,7 @@ void EngineCore::propose() {
                          .replay_from = replay_from_at(s, s.committed)});
   }
   if (drafting.empty()) return;
+  note_step(drafts_, true);
   const double start = now();
   const Drafts drafts = runner_.propose(sequences, [&](size_t i, int, std::span<const float> row) {
     Part& part = *drafting[i];

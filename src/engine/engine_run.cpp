@@ -39,6 +39,10 @@ bool EngineCore::host_chooses(const Sequence& s) const {
 
 EngineCore::Flight EngineCore::start_parts() {
   begin_part(HostPart::kLaunch);
+  if (drafts_off_) {
+    note_step(drafts_, false);
+    ++metrics_.steps_drafts_off;
+  }
   Flight flight;
   flight.on_device = options_.device_sampling;
   step_sequences_.clear();

@@ -189,5 +189,32 @@ TEST(SpeculationScenario, SampledTextWithDraftsIsTheSameForTheSameSeed) {
   EXPECT_NE(run(1), run(2));
 }
 
+// Drafting that is a loss is tried again every so many steps, also where each step starts before the host has seen the
+// tokens of the one before. On this clock a draft call takes a minute and everything else some microseconds.
+TEST(SpeculationScenario, DraftingThatWasALossIsTriedAgainAlsoWhereStepsChain) {
+  double time = 0;
+  EngineOptions o = options(true);
+  o.draft_always = false;
+  o.stall_limit = 0;
+  o.clock = [&time] { return time += 1e-6; };
+  static const std::unique_ptr<CpuContext> plain = make_cpu_context(1);
+  static double* now = nullptr;
+  now = &time;
+  Ops ops = *plain->ops;
+  ops.markov = [](Context& c, const MarkovArgs& args) {
+    *now += 60;
+    plain->ops->markov(c, args);
+  };
+  Served served(o, nullptr, &ops);
+  const RequestId id = served.submit(request(some_tokens(20, 1), 560));
+  served.engine->run();
+  EXPECT_EQ(served.answer(id).tokens, alone(some_tokens(20, 1), 560));
+  const EngineMetrics m = served.engine->metrics();
+  EXPECT_EQ(m.draft_calls, 2);                         // behind 256 steps without each
+  EXPECT_EQ(m.steps_drafts_off, m.steps - 1 - 2 - 1);  // all but the prompt's, those two, and the last token's
+  EXPECT_GT(m.steps_chained, 500);
+  served.expect_nothing_held();
+}
+
 }  // namespace
 }  // namespace mdi
