@@ -61,7 +61,8 @@ bool EngineCore::admit(Sequence& s) {
     metrics_.hit_tokens += s.committed;
     metrics_.prompt_tokens += s.prompt();
   }
-  // A long recomputation is given its time; one that is interrupted again and again is not.
+  // A long recomputation is given its time; one that is interrupted again and again is not. Waiting is no stall.
+  s.progress.since += now() - s.stopped_at;
   if (s.admissions++ < 3) s.progress = {.furthest = s.committed + s.generated_count(), .since = now()};
   move_to(waiting_, running_, s);
   return true;
@@ -73,6 +74,7 @@ void EngineCore::preempt(Sequence& s) {
   s.committed = 0;
   s.snapshots_at.clear();
   s.pieces.clear();
+  s.stopped_at = now();
   ++metrics_.preemptions;
   move_to(running_, waiting_, s);
 }

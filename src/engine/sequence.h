@@ -54,6 +54,7 @@ struct Sequence {
 
   bool counted = false;  // has been admitted once: it no longer counts as queued
   Progress progress;
+  double stopped_at = 0;       // when it was last preempted or paused
   int32_t admissions = 0;      // since it last generated a token
   int32_t part = -1;           // of the step at hand
   int32_t in_flight = 0;       // steps that it is part of and whose tokens have not reached the host

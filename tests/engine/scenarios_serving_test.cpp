@@ -188,6 +188,33 @@ TEST(Serving, OneRequestThatSpinsForEverIsEndedByTheWatchdog) {
   EXPECT_EQ(served.answer(steady).tokens, alone(some_tokens(10, 1), 40));
 }
 
+// Time in which a request does not run is no stall, however often it is made to wait between two tokens.
+TEST(Serving, TheWatchdogDoesNotCountTheTimeThatARequestIsPaused) {
+  double time = 0;
+  EngineOptions o = options();
+  o.stall_limit = 60;
+  o.max_rows = 64;
+  o.snapshots = 0;
+  o.clock = [&time] { return time; };
+  Served served(o);
+  const RequestId id = served.submit(request(some_tokens(300, 1), 5));
+  for (int i = 0; i < 8; ++i) {
+    for (int step = 0; step < 2; ++step) {
+      served.engine->step();
+      time += 1;
+    }
+    served.engine->pause(id);
+    served.engine->step();
+    time += 1000;
+    served.engine->resume(id);
+  }
+  EXPECT_TRUE(served.answer(id).tokens.empty());
+  served.engine->run();
+  EXPECT_EQ(served.answer(id).end, EndReason::kLength) << served.answer(id).error;
+  EXPECT_EQ(served.answer(id).tokens, alone(some_tokens(300, 1), 5));
+  served.expect_nothing_held();
+}
+
 TEST(Serving, HostileParametersAreRefusedBeforeAnythingIsDoneForThem) {
   Served served(options());
   const RequestId good = served.submit(request(some_tokens(10, 1), 5));
