@@ -124,6 +124,10 @@ std::optional<RequestId> Engine::submit(Request request) {
   const RequestId id = owner->id;
   {
     const std::lock_guard lock(mutex_);
+    if (!failed_.empty()) {  // since the first look: nobody takes from the inbox any more
+      --queued_;
+      throw Error("engine", failed_);
+    }
     const auto behind =
         std::find_if(inbox_.begin(), inbox_.end(), [&s](const auto& entry) { return s->older_than(*entry); });
     inbox_.insert(behind, std::move(s));

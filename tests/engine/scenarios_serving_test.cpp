@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "core/error.h"
@@ -379,6 +380,48 @@ TEST(Serving, ABackendThatFailsEndsEveryRequestWithItsMessageAndIsNotAskedAgain)
   EXPECT_EQ(served.answer(queued).end, EndReason::kError);
   EXPECT_THROW(served.submit(request(some_tokens(20, 3), 30)), Error);
   served.expect_nothing_held();
+}
+
+// A step that fails while a long prompt is hashed: the request is told, by submit() or by an event.
+TEST(Serving, ARequestThatComesWhileTheBackendFailsIsTold) {
+  listening() = {};
+  EngineOptions o = options();
+  o.max_length = 200000;
+  o.slots = 1;
+  std::atomic<bool> coming{false};
+  const std::thread::id stepper = std::this_thread::get_id();
+  // submit() reads the clock just before it looks for the first time whether the engine has failed.
+  o.clock = [&coming, stepper] {
+    if (std::this_thread::get_id() != stepper) coming = true;
+    return 1.0;
+  };
+  std::vector<int32_t> prompt;
+  while (prompt.size() < 199000) prompt.insert(prompt.end(), 500, static_cast<int32_t>(prompt.size() / 500));
+  for (int round = 0; round < 10; ++round) {
+    Served served(o, nullptr, &listening_ops());
+    served.submit(request(some_tokens(4, 1), 30));
+    coming = false;
+    listening().on_logits = [&coming](int32_t, std::span<float>) {
+      while (!coming) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      throw std::runtime_error("the backend fails");
+    };
+    bool thrown = false;
+    std::atomic<int> events{0};
+    std::thread client([&] {
+      Request r = request(prompt, 30, {.temperature = 0, .presence_penalty = 1});
+      r.on_event = [&events](const Event&) { ++events; };
+      try {
+        served.engine->submit(std::move(r));
+      } catch (const Error&) {
+        thrown = true;
+      }
+    });
+    EXPECT_THROW(served.engine->step(), std::runtime_error);
+    client.join();
+    EXPECT_EQ((thrown ? 1 : 0) + events, 1) << "round " << round;
+    listening() = {};
+  }
 }
 
 // Four clients submit and cancel while the engine runs on its own thread.
