@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "engine/slow_masks.h"
@@ -31,6 +32,8 @@ CostModel draft_prior() {
   return model;
 }
 
+int helper_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)); }
+
 }  // namespace
 
 EngineCore::EngineCore(Context& context, const Model& model, const Tokenizer* tokenizer, const EngineOptions& options)
@@ -39,7 +42,9 @@ EngineCore::EngineCore(Context& context, const Model& model, const Tokenizer* to
       tokenizer_(tokenizer),
       runner_(context, model, runner_sizes(model, options)),
       cache_({.blocks = options.blocks, .slots = options.slots, .snapshots = options.snapshots}),
-      draft_cost_(draft_prior()) {
+      draft_cost_(draft_prior()),
+      helpers_(helper_threads()),
+      slow_masks_(std::make_unique<SlowMasks>(model.config().vocab_size)) {
   if (model.config().has_vision) images_ = std::make_unique<ImageEncoder>(context, model);
   metrics_.proposed.resize(static_cast<size_t>(model.config().dspark_block_size));
   metrics_.accepted.resize(metrics_.proposed.size());

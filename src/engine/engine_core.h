@@ -167,7 +167,8 @@ class EngineCore {
   std::vector<Part> parts_;  // of the step that is about to start, or of the one that the host finishes
   std::optional<Flight> flight_;
   StepChoice choice_;
-  std::unique_ptr<ThreadPool> helpers_;    // where the host has to do something for more than one sequence
+  // Threads are there from the start on: one that cannot be made later would end what is being served.
+  ThreadPool helpers_;                     // where the host has to do something for more than one sequence
   std::unique_ptr<SlowMasks> slow_masks_;  // where a grammar is slow
   double last_done_ = 0;                   // when a step was last seen to be done
   std::vector<StepSequence> step_sequences_;

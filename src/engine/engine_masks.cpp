@@ -15,7 +15,6 @@ bool EngineCore::mask_is_slow(const Sequence& s) {
 void EngineCore::ask_slow_mask(Sequence& s) {
   const std::span<const int32_t> generated = s.generated();
   if (s.slow_mask && s.slow_mask->generated.size() == generated.size()) return;
-  if (!slow_masks_) slow_masks_ = std::make_unique<SlowMasks>(model_.config().vocab_size);
   s.slow_mask = slow_masks_->ask(s.owner, generated);
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "engine/engine_core.h"
@@ -132,15 +131,7 @@ void EngineCore::note_done(const Flight& flight) {
 }
 
 void EngineCore::side_by_side(size_t count, const std::function<void(int64_t)>& body) {
-  if (count > 1 && !helpers_) {
-    const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    helpers_ = std::make_unique<ThreadPool>(std::min(8, cores));
-  }
-  if (count > 1) {
-    helpers_->for_each(static_cast<int64_t>(count), body);
-  } else if (count == 1) {
-    body(0);
-  }
+  helpers_.for_each(static_cast<int64_t>(count), body);
 }
 
 // The parts whose tokens the host chooses, each by itself: what one gets depends on its own rows and tokens.

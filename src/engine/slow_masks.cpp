@@ -5,11 +5,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
+
+#include "core/error.h"
 
 namespace mdi {
 
-SlowMasks::SlowMasks(int64_t vocab) : vocab_(vocab), thread_([this] { loop(); }) {}
+SlowMasks::SlowMasks(int64_t vocab) : vocab_(vocab) {
+  try {
+    thread_ = std::thread([this] { loop(); });
+  } catch (const std::system_error& error) {
+    throw Error("threads", "the system gives none for masks: " + error.code().message());
+  }
+}
 
 SlowMasks::~SlowMasks() {
   {

@@ -28,8 +28,8 @@ struct SlowMask {
 
 class SlowMasks {
  public:
-  explicit SlowMasks(int64_t vocab);
-  ~SlowMasks();  // waits for the mask at hand
+  explicit SlowMasks(int64_t vocab);  // throws mdi::Error where the system gives no thread
+  ~SlowMasks();                       // waits for the mask at hand
   SlowMasks(const SlowMasks&) = delete;
   SlowMasks& operator=(const SlowMasks&) = delete;
 

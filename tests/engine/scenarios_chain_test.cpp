@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -225,6 +226,25 @@ TEST(Chain, NobodyElseWaitsForASlowMask) {
     EXPECT_EQ(served.answer(slow[i]).tokens, alone(some_tokens(10, i), 12, sampling)) << i;
   }
   served.expect_nothing_held();
+}
+
+// A thread that the system does not give later would end everybody's requests.
+TEST(Chain, AllThreadsOfAnEngineAreThereBeforeItsFirstRequest) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  Served served(options());
+  const auto before = threads();
+  for (uint32_t i = 0; i < 4; ++i) {
+    Request r = request(some_tokens(10, i), 6);
+    r.allowed = [](std::span<const int32_t>, TokenBits) { return false; };
+    if (i % 2 == 0) r.slow_masks = [] { return true; };
+    served.submit(std::move(r));
+  }
+  served.engine->run();
+  EXPECT_EQ(served.engine->metrics().ended_length, 4);
+  EXPECT_LE(threads(), before);
 }
 
 // Whoever leaves while a slow mask is being made holds nothing.
