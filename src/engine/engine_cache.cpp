@@ -132,9 +132,10 @@ void EngineCore::publish(Sequence& s) {
   cache_.prefix.publish(s.key, s.blocks, s.committed, std::move(history), std::move(buffer));
 }
 
-void EngineCore::fork(Sequence& leader, std::span<const float> row) {
+void EngineCore::fork(Sequence& leader, std::span<const float> row, std::span<const TokenMask> masks) {
   const std::shared_ptr<RequestState> owner = leader.owner;
   owner->forked = true;
+  List samples;
   for (int32_t sample = 1; sample < owner->request.n; ++sample) {
     auto s = std::make_unique<Sequence>(owner, sample, leader.key);
     s->tokens = owner->request.prompt;
@@ -143,8 +144,19 @@ void EngineCore::fork(Sequence& leader, std::span<const float> row) {
     s->pieces = leader.pieces;
     if (has_penalties(owner->request.sampling)) s->history.add_prompt(owner->request.prompt);
     if (leader.detokenizer) s->detokenizer.emplace(*tokenizer_, true);
-    const auto vocab = static_cast<int64_t>(row.size());
-    emit(*s, choose_tokens(row, vocab, {}, sampling_of(*s), scratch_));
+    samples.push_back(std::move(s));
+  }
+  std::vector<Chosen> chosen(samples.size());
+  side_by_side(samples.size(), [&](int64_t n) {
+    static thread_local SamplingScratch scratch;
+    const auto i = static_cast<size_t>(n);
+    SamplingSequence sequence = sampling_of(*samples[i]);
+    sequence.masks = masks;
+    chosen[i] = choose_tokens(row, static_cast<int64_t>(row.size()), {}, sequence, scratch);
+  });
+  for (size_t i = 0; i < samples.size(); ++i) {
+    std::unique_ptr<Sequence> s = std::move(samples[i]);
+    emit(*s, chosen[i]);
     if (s->ended) continue;
     s->slot = cache_.slots.take();
     List* list = &waiting_;

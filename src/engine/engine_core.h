@@ -126,8 +126,8 @@ class EngineCore {
   void pause(RequestId id);
   void resume(RequestId id);
   void publish(Sequence& s);
-  // The other samples of a request whose prompt has just been run; `row`: the logits behind it.
-  void fork(Sequence& leader, std::span<const float> row);
+  // The other samples of a request whose prompt has just been run; `row`: the logits behind it; masks: the leader's.
+  void fork(Sequence& leader, std::span<const float> row, std::span<const TokenMask> masks);
 
   // engine_output.cpp: tokens to events
   SamplingSequence sampling_of(Sequence& s) const;

@@ -177,7 +177,7 @@ void EngineCore::finish_on_host(Flight flight) {
   const auto vocab = static_cast<size_t>(model_.config().vocab_size);
   std::vector<Chosen> chosen_here = choose_on_host(flight, logits);
   std::vector<int32_t> accepted;
-  std::vector<std::pair<Sequence*, std::span<const float>>> leaders;  // of requests with more than one sample
+  std::vector<std::pair<const Part*, std::span<const float>>> leaders;  // of requests with more than one sample
   for (size_t at = 0; at < flight.parts.size(); ++at) {
     const Part& part = flight.parts[at];
     Sequence& s = *part.sequence;
@@ -186,7 +186,7 @@ void EngineCore::finish_on_host(Flight flight) {
     if (part.sampled() && !s.ended && !part.waits) {
       const auto first = static_cast<size_t>(part.first_sample);
       const Chosen chosen = part.on_device ? chosen_on_device(chosen_there[first]) : std::move(chosen_here[at]);
-      if (!s.owner->forked) leaders.emplace_back(&s, logits.subspan(first * vocab, vocab));
+      if (!s.owner->forked) leaders.emplace_back(&part, logits.subspan(first * vocab, vocab));
       for (size_t i = 0; i < part.proposals.size(); ++i) {
         ++metrics_.proposed[i];
         if (static_cast<int32_t>(i) < chosen.accepted) ++metrics_.accepted[i];
@@ -202,7 +202,7 @@ void EngineCore::finish_on_host(Flight flight) {
   for (const Part& part : flight.parts) {
     if (part.sampled() && part.sequence->answered()) publish(*part.sequence);
   }
-  for (const auto& [leader, row] : leaders) fork(*leader, row);
+  for (const auto& [leader, row] : leaders) fork(*leader->sequence, row, leader->masks);
   for (const Part& part : flight.parts) {
     if (part.sampled() && !part.sequence->ended && mask_is_slow(*part.sequence)) ask_slow_mask(*part.sequence);
   }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "cache_stories.h"
@@ -167,6 +168,40 @@ TEST(Chain, GrammarsOfSeveralRequestsAreAskedWithTheirOwnTokens) {
     EXPECT_EQ(answer.end, EndReason::kLength) << answer.error;
     for (size_t k = 0; k < answer.tokens.size(); ++k) EXPECT_EQ(answer.tokens[k], only(i, k));
   }
+}
+
+// The samples of a request draw their first tokens at once, from one row of logits and one mask.
+TEST(Chain, SamplesShareTheMaskBehindTheirPrompt) {
+  const SamplingParams random{.temperature = 2, .seed = 3};
+  const auto odd = [](std::span<const int32_t>, TokenBits bits) {
+    std::fill(bits.begin(), bits.end(), 0xAAAAAAAAu);
+    return true;
+  };
+  std::vector<int32_t> first;
+  std::set<std::vector<int32_t>> different;
+  for (const int32_t n : {4, 3}) {
+    Served served(options());
+    Request r = request(some_tokens(10, 0), 5, random);
+    r.n = n;
+    int asked = 0;
+    r.allowed = [&asked, odd](std::span<const int32_t> generated, TokenBits bits) {
+      if (generated.empty()) ++asked;
+      return odd(generated, bits);
+    };
+    const RequestId id = served.submit(std::move(r));
+    served.engine->run();
+    EXPECT_EQ(asked, 1);
+    for (int32_t sample = 0; sample < n; ++sample) {
+      const Answer& answer = served.answer(id, sample);
+      ASSERT_EQ(answer.tokens.size(), 5u);
+      for (const int32_t token : answer.tokens) EXPECT_EQ(token % 2, 1);
+      if (n == 4) first.push_back(answer.tokens.front());
+      different.insert(answer.tokens);
+      EXPECT_EQ(answer.tokens.front(), first[static_cast<size_t>(sample)]) << "depends on how many there are";
+    }
+    served.expect_nothing_held();
+  }
+  EXPECT_GT(different.size(), 1u);
 }
 
 TEST(Chain, AGrammarThatThrowsEndsItsRequestWithItsWords) {
