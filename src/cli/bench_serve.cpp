@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/ranges.h"
+#include "cli/replay_option.h"
 #include "cli/usage.h"
 #include "engine/load.h"
 #include "engine/serve_bench.h"
@@ -16,7 +17,7 @@ namespace mdi {
 namespace {
 
 struct Arguments {
-  std::string model, trace = "synthetic", device = "cpu", draft = "dspark", replay = "exact";
+  std::string model, trace = "synthetic", device = "cpu", draft = "dspark";
   int32_t threads = 0;
   double tpot_target_ms = 0;
   int64_t max_length = 0;
@@ -27,7 +28,6 @@ struct Arguments {
 };
 
 void serve(Arguments a) {
-  if (a.replay != "exact") a.engine.replay.rows = std::stoi(a.replay);
   a.engine.tpot_target = a.tpot_target_ms * 1e-3;
   a.engine.draft = a.draft == "dspark";
   const std::vector<TraceRequest> trace =
@@ -65,9 +65,7 @@ void add_engine(CLI::App& cmd, Arguments& a) {
   cmd.add_option("--draft", a.draft, "Draft layers, where they pay")
       ->check(CLI::IsMember({"none", "dspark"}))
       ->capture_default_str();
-  cmd.add_option("--replay", a.replay, "Rows of a prompt that the layers after the last KV source run on")
-      ->check(CLI::IsMember({"exact", "128", "140"}))
-      ->capture_default_str();
+  add_replay(cmd, a.engine.replay);
 }
 
 void add_synthetic(CLI::App& cmd, SyntheticTrace& s) {

@@ -58,6 +58,9 @@ expect 2 "--speed: expected a number above 0, found 0" "$mdi" bench serve --spee
 expect 2 "--host-memory: expected" "$mdi" serve --host-memory -1 "$work/tiny"
 expect 2 "--device-memory: expected with --device cuda" "$mdi" serve --device-memory 1GB "$work/tiny"
 expect 2 "--bound-last-source requires --replay" "$mdi" generate --bound-last-source --model "$work/tiny" --prompt-ids 1
+expect 2 "--bound-last-source requires --replay" "$mdi" bench serve --bound-last-source --model "$work/tiny"
+expect 0 "requests" "$mdi" bench serve --replay 128 --bound-last-source --model "$work/tiny" --requests 2 --prompt-min 150 \
+  --prompt-max 160 --output-min 2 --output-max 4
 expect 2 "DIR: expected some text, found none" "$mdi" serve ""
 expect 2 "--stop: expected some text, found none" "$mdi" generate --stop "" --model "$work/tiny" --prompt-ids 1
 expect 1 "--stop-ids: expected 0 to" "$mdi" generate --stop-ids 99999 --model "$work/tiny" --prompt-ids 1
