@@ -116,7 +116,7 @@ class Front {
   Front(Arguments& a, std::shared_ptr<ServerLog> log, KeyRing keys) : log_(std::move(log)) {
     AdmitOptions admit{.keys = std::move(keys), .allowed_origins = a.origins, .loopback = is_loopback(a.http)};
     a.http.admit = [this, check = make_admit(std::move(admit), [this] { return router_.load(); })](
-                       const HttpRequest& head) -> std::optional<HttpAnswer> {
+                       HttpRequest& head) -> std::optional<HttpAnswer> {
       std::optional<HttpAnswer> answer = check(head);
       if (!answer) return std::nullopt;
       if (answer->status >= 400) {

@@ -27,6 +27,7 @@ struct HttpRequest {
   std::string query;   // what follows '?', not decoded
   std::string body;    // chunks joined
   std::string peer;    // "127.0.0.1:41234", or "unix"
+  std::string client;  // who asks, where HttpOptions::admit has found out; else empty
   Headers headers;     // names in lower case, in the order sent
 
   // The first of this lower-case name; empty where there is none.
@@ -87,9 +88,9 @@ struct HttpOptions {
   double write_seconds = 20;           // without the client taking a byte of what waits for it; then gone
 
   // Called when the headers are complete, before the body is read (HttpRequest::body is empty): API keys, unknown
-  // paths. An answer refuses the request; the connection is closed after it where a body was to come. On the I/O
-  // thread.
-  std::function<std::optional<HttpAnswer>(const HttpRequest& head)> admit = {};
+  // paths. An answer refuses the request; the connection is closed after it where a body was to come. May set
+  // HttpRequest::client. On the I/O thread.
+  std::function<std::optional<HttpAnswer>(HttpRequest& head)> admit = {};
 
   // Further headers of every answer to this request, whoever gives it. On the I/O thread.
   std::function<Headers(const HttpRequest& head)> answer_headers = {};

@@ -106,11 +106,14 @@ void KeyRing::add(std::string_view key, const std::string& where) {
   hashes_.push_back(hash(key));
 }
 
-bool KeyRing::accepts(std::string_view key) const {
+std::string KeyRing::owner(std::string_view key) const {
   const Hash candidate = hash(key.substr(0, kMaxKey + 1));
   int found = 0;
   for (const Hash& h : hashes_) found |= sodium_memcmp(h.data(), candidate.data(), kBytes) == 0 ? 1 : 0;
-  return found != 0;
+  if (found == 0) return {};
+  constexpr size_t kShown = 16;  // bytes
+  std::array<char, 2 * kShown + 1> digits{};
+  return std::string("key ") + sodium_bin2hex(digits.data(), digits.size(), candidate.data(), kShown);
 }
 
 KeyRing load_keys(const std::string& file, const char* list) {
@@ -174,10 +177,10 @@ Headers origin_headers(const HttpRequest& head, const std::vector<std::string>& 
           {"vary", "origin"}};
 }
 
-std::function<std::optional<HttpAnswer>(const HttpRequest& head)> make_admit(AdmitOptions options,
-                                                                             std::function<const Router*()> routes) {
+std::function<std::optional<HttpAnswer>(HttpRequest& head)> make_admit(AdmitOptions options,
+                                                                       std::function<const Router*()> routes) {
   return [o = std::make_shared<const AdmitOptions>(std::move(options)),
-          routes = std::move(routes)](const HttpRequest& head) -> std::optional<HttpAnswer> {
+          routes = std::move(routes)](HttpRequest& head) -> std::optional<HttpAnswer> {
     const std::string_view host = head.header("host");
     if (o->keys.empty() && o->loopback && head.peer != "unix" && !host.empty() && !is_loopback_host(host)) {
       return forbidden(head, "The Host '" + printable(host, 80) +
@@ -199,10 +202,12 @@ std::function<std::optional<HttpAnswer>(const HttpRequest& head)> make_admit(Adm
                       : router == nullptr ? head.path == "/health" || head.path == "/ready"
                                           : false;
     if (open) return std::nullopt;
-    bool right = false;
     const std::vector<std::string_view> keys = presented_keys(head);
-    for (const std::string_view key : keys) right = o->keys.accepts(key) || right;
-    if (right) return std::nullopt;
+    for (const std::string_view key : keys) {
+      std::string owner = o->keys.owner(key);
+      if (head.client.empty()) head.client = std::move(owner);
+    }
+    if (!head.client.empty()) return std::nullopt;
     return refuse(head, ApiError(ApiErrorKind::kAuthentication,
                                  keys.empty() ? "An API key is needed: 'Authorization: Bearer KEY' or 'x-api-key: KEY'."
                                               : "The API key is not one of this server's.",

@@ -24,7 +24,9 @@ class KeyRing {
   bool empty() const { return hashes_.empty(); }
   size_t size() const { return hashes_.size(); }
   // Takes as long for a right key as for a wrong one, and does not tell which of several it was.
-  bool accepts(std::string_view key) const;
+  bool accepts(std::string_view key) const { return !owner(key).empty(); }
+  // What to call whoever has this key, in this process: one name a key, which does not show it. Empty: not accepted.
+  std::string owner(std::string_view key) const;
 
  private:
   static constexpr size_t kBytes = 32;
@@ -56,10 +58,11 @@ std::vector<std::string_view> presented_keys(const HttpRequest& head);
 //   401  without a right key, for every route that is not open (Route::open), and for paths that do not exist;
 //   403  where there are no keys and the server is on loopback: a Host that is not this machine's (a name that was made
 //        to point here); a browser's request from another origin that is not allowed and could change something.
-// Answers preflight requests of allowed origins, but for origin_headers(). routes: null while there are none yet (only
+// Answers preflight requests of allowed origins, but for origin_headers(). A request that a key lets in belongs to that
+// key's owner (HttpRequest::client), whatever its other headers say. routes: null while there are none yet (only
 // /health and /ready are open then).
-std::function<std::optional<HttpAnswer>(const HttpRequest& head)> make_admit(AdmitOptions options,
-                                                                             std::function<const Router*()> routes);
+std::function<std::optional<HttpAnswer>(HttpRequest& head)> make_admit(AdmitOptions options,
+                                                                       std::function<const Router*()> routes);
 
 // The headers that let a page of this origin read an answer, a refusal as any other; empty for others
 // (HttpOptions::answer_headers).

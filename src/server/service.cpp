@@ -374,11 +374,7 @@ ServiceCounters Service::counters() const {
 }
 
 std::string client_of(const HttpRequest& request) {
-  for (const char* name : {"authorization", "x-api-key"}) {
-    const std::string_view key = request.header(name);
-    if (!key.empty()) return "key " + short_hash(key, 16);
-  }
-  return std::string(peer_host(request.peer));
+  return request.client.empty() ? std::string(peer_host(request.peer)) : request.client;
 }
 
 }  // namespace mdi

@@ -174,7 +174,8 @@ class Service {
   std::unique_ptr<WorkerPool> workers_;
 };
 
-// Whom a request belongs to: its key where it has one (hashed), else the host that it came from.
+// Whom a request belongs to: the owner of the key that let it in, else the host that it came from. What a client may
+// write as it likes has no say, or each of its requests could be another client's.
 std::string client_of(const HttpRequest& request);
 
 }  // namespace mdi

@@ -185,7 +185,8 @@ TEST(HttpRefusals, ManyLargeBodiesTogetherAreTooMuch) {
 
 TEST(HttpRefusals, AdmissionComesBeforeTheBody) {
   HttpOptions o;
-  o.admit = [](const HttpRequest& head) -> std::optional<HttpAnswer> {
+  o.admit = [](HttpRequest& head) -> std::optional<HttpAnswer> {
+    head.client = head.header("from");
     if (head.header("key") == "k") return std::nullopt;
     HttpAnswer no;
     no.status = 401;
@@ -200,11 +201,16 @@ TEST(HttpRefusals, AdmissionComesBeforeTheBody) {
   };
   TestServer s(o);
   RawClient c(s.port());
-  c.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\nGET /hello HTTP/1.1\r\nHost: a\r\nKey: k\r\n\r\n");
+  c.send(
+      "GET /hello HTTP/1.1\r\nHost: a\r\n\r\nGET /hello HTTP/1.1\r\nHost: a\r\nKey: k\r\nFrom: me\r\n\r\n"
+      "GET /hello HTTP/1.1\r\nHost: a\r\nKey: k\r\n\r\n");
   const std::string no = c.answer();
   EXPECT_EQ(no.rfind("HTTP/1.1 401", 0), 0u);
   EXPECT_NE(no.find("no key for /hello"), std::string::npos);
   EXPECT_EQ(c.answer().rfind("HTTP/1.1 200", 0), 0u) << "without a body the connection goes on";
+  EXPECT_EQ(c.answer().rfind("HTTP/1.1 200", 0), 0u);
+  EXPECT_EQ(s.requests().at(0).client, "me");
+  EXPECT_EQ(s.requests().at(1).client, "") << "of a request, not of its connection";
   EXPECT_EQ(status_of(s, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"), 401);
   EXPECT_EQ(s.counters().refused_admit, 2);
   RawClient drop(s.port());

@@ -25,10 +25,10 @@ HttpRequest head(const std::string& method, const std::string& path, Headers hea
   return r;
 }
 
-std::function<std::optional<HttpAnswer>(const HttpRequest&)> admit(KeyRing keys, std::vector<std::string> origins = {},
-                                                                   bool loopback = true) {
-  return make_admit({.keys = std::move(keys), .allowed_origins = std::move(origins), .loopback = loopback},
-                    [] { return nullptr; });
+std::function<std::optional<HttpAnswer>(HttpRequest)> admit(KeyRing keys, std::vector<std::string> origins = {},
+                                                            bool loopback = true) {
+  return [check = make_admit({.keys = std::move(keys), .allowed_origins = std::move(origins), .loopback = loopback},
+                             [] { return nullptr; })](HttpRequest request) { return check(request); };
 }
 
 int status(const std::optional<HttpAnswer>& answer) { return answer ? answer->status : 0; }
@@ -101,6 +101,29 @@ TEST(Keys, BothHeadersAreLookedAt) {
   EXPECT_EQ(post({{"authorization", "Bearer "}}), 401);
 }
 
+// Or a client could be another one with each request, and have more than its share.
+TEST(Keys, TheOneThatLetsARequestInSaysWhoseItIs) {
+  const auto client_at = [](KeyRing keys, Headers headers) {
+    const auto check = make_admit({.keys = std::move(keys), .allowed_origins = {}}, [] { return nullptr; });
+    HttpRequest request = head("POST", "/v1/chat/completions", std::move(headers));
+    EXPECT_FALSE(check(request));
+    return request.client;
+  };
+  const KeyRing keys = ring("sk-the-right-key sk-another-key");
+  const auto client = [&](Headers headers) { return client_at(keys, std::move(headers)); };
+  const std::string own = client({{"authorization", "Bearer sk-the-right-key"}});
+  EXPECT_TRUE(own.starts_with("key ")) << own;
+  EXPECT_EQ(own.find("right"), std::string::npos);
+  EXPECT_EQ(client({{"authorization", "bearer   sk-the-right-key"}}), own);
+  EXPECT_EQ(client({{"x-api-key", "sk-the-right-key"}}), own);
+  EXPECT_EQ(client({{"authorization", "Bearer sk-the-right-key"}, {"x-api-key", "wrong-key"}}), own);
+  EXPECT_NE(client({{"x-api-key", "sk-another-key"}}), own);
+  for (const char* other : {"Bearer 1", "Bearer sk-the-right-kez", "Basic x"}) {
+    EXPECT_EQ(client({{"authorization", other}, {"x-api-key", "sk-the-right-key"}}), own) << other;
+    EXPECT_EQ(client_at({}, {{"authorization", other}, {"x-api-key", other}}), "") << other;
+  }
+}
+
 TEST(Keys, EveryPathNeedsOneButTheOpenOnes) {
   const auto check = admit(ring("sk-the-right-key"));
   for (const char* path : {"/", "/v1/models", "/metrics", "/tokenize", "/nothing", "/health/", "/v1/../health"}) {
@@ -140,8 +163,7 @@ TEST(Keys, WhatIsRefusedBeforeAnEndpointHasAKind) {
 }
 
 TEST(Hosts, WithoutKeysOnlyThisMachinesNames) {
-  const auto with_host = [](const std::function<std::optional<HttpAnswer>(const HttpRequest&)>& check,
-                            const char* host) {
+  const auto with_host = [](const std::function<std::optional<HttpAnswer>(HttpRequest)>& check, const char* host) {
     HttpRequest r = head("GET", "/v1/models");
     r.headers[0].second = host;
     return status(check(r));

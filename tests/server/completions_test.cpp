@@ -182,13 +182,13 @@ TEST(Models, ListAndOne) {
   EXPECT_EQ(talk.send("GET", "/v1/models/small", "")->json()["object"], "model");
   // As Anthropic's clients read them.
   const Headers version{{"anthropic-version", "2023-06-01"}};
-  const OrderedJson list = talk.send("GET", "/v1/models", "", version)->json();
+  const OrderedJson list = talk.send("GET", "/v1/models", "", "", version)->json();
   EXPECT_EQ(list["data"][0]["type"], "model");
   EXPECT_EQ(list["data"][0]["created_at"].get<std::string>().size(), 20u) << list.dump();
   EXPECT_EQ(list["has_more"], false);
   EXPECT_EQ(list["first_id"], "small");
-  EXPECT_EQ(talk.send("GET", "/v1/models/small", "", version)->json(), list["data"][0]);
-  EXPECT_EQ(talk.send("GET", "/v1/models/gpt-4", "", version)->json()["type"], "error");
+  EXPECT_EQ(talk.send("GET", "/v1/models/small", "", "", version)->json(), list["data"][0]);
+  EXPECT_EQ(talk.send("GET", "/v1/models/gpt-4", "", "", version)->json()["type"], "error");
   reply = talk.send("GET", "/v1/models/gpt-4", "");
   EXPECT_EQ(reply->status(), 404);
   EXPECT_EQ(reply->json()["error"]["code"], "model_not_found");

@@ -182,12 +182,13 @@ struct Talk {
   }
 
   std::shared_ptr<KeptReply> send(const std::string& method, const std::string& path, std::string body,
-                                  Headers headers = {}) const {
+                                  std::string client = {}, Headers headers = {}) const {
     HttpRequest request;
     request.method = method;
     request.path = path;
     request.body = std::move(body);
     request.peer = "127.0.0.1:5000";
+    request.client = std::move(client);
     request.headers = std::move(headers);
     auto reply = std::make_shared<KeptReply>();
     router->handle(std::move(request), reply);

@@ -208,7 +208,7 @@ TEST(Formats, ABusyCompilerSaysWhenToTryAgain) {
                   schema + "}}}"
             : ask(R"("response_format":{"type":"json_schema","json_schema":{"name":"r","strict":true,"schema":)" +
                   schema + "}}");
-    auto reply = talk.send("POST", path, body, {{"authorization", client}});
+    auto reply = talk.send("POST", path, body, client);
     EXPECT_TRUE(reply->wait());
     return reply;
   };

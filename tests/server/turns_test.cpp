@@ -22,7 +22,7 @@ std::string chat(int tokens) {
 
 // As a client with this key; comes back when it is queued or answered.
 std::shared_ptr<KeptReply> queue_for(const Talk& talk, const std::string& key, int tokens) {
-  auto reply = talk.send("POST", kChat, chat(tokens), {{"authorization", "Bearer " + key}});
+  auto reply = talk.send("POST", kChat, chat(tokens), key);
   while (!reply->registered() && !reply->wait(0)) std::this_thread::yield();
   return reply;
 }
@@ -118,7 +118,7 @@ void wait_until_running(const Talk& talk, int64_t count) {
 std::string greedy(int tokens) { return chat(tokens).insert(1, R"("temperature":0,)"); }
 
 std::shared_ptr<KeptReply> queue_body(const Talk& talk, const std::string& key, const std::string& body) {
-  auto reply = talk.send("POST", kChat, body, {{"authorization", "Bearer " + key}});
+  auto reply = talk.send("POST", kChat, body, key);
   while (!reply->registered() && !reply->wait(0)) std::this_thread::yield();
   return reply;
 }

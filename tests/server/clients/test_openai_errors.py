@@ -50,6 +50,19 @@ def test_an_unknown_model(client):
         client.models.retrieve("large")
 
 
+def test_a_client_is_its_key_however_it_is_sent(start_server):
+    server = start_server(ROOT / "models/small", "--model-name", "small", "--max-running-per-client", "1",
+                          keys=("first-key", "second-key"))
+    ask = {"model": "small", "messages": MESSAGES, "extra_body": {"ignore_eos": True}}
+    with server.openai().chat.completions.create(**ask, max_tokens=6000, stream=True) as running:
+        next(iter(running))
+        for number in range(3):
+            headers = {"Authorization": f"Bearer {number}", "x-api-key": "first-key"}
+            with pytest.raises(openai.RateLimitError):
+                server.openai().chat.completions.create(**ask, max_tokens=1, extra_headers=headers)
+        assert server.openai(api_key="second-key").chat.completions.create(**ask, max_tokens=1).choices
+
+
 def test_keys(start_server):
     page = "https://page.example"
     server = start_server(ROOT / "models/small", "--model-name", "small", "--allow-origin", page,
