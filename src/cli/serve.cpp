@@ -8,18 +8,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "checkpoint/byte_size.h"
 #include "cli/commands.h"
-#include "cli/ranges.h"
-#include "cli/replay_option.h"
-#include "cli/usage.h"
+#include "cli/serve_options.h"
 #include "engine/engine_plan.h"
 #include "engine/load.h"
 #include "server/auth.h"
@@ -33,44 +29,6 @@ namespace mdi {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Arguments {
-  std::string dir, device = "cpu", listen = "127.0.0.1:8000", key_file, log_format = "text", device_memory, host_memory;
-  int32_t threads = 0;
-  double tpot_target_ms = 100, drain_seconds = 30;
-  bool no_draft = false, no_thinking = false, log_prompts = false;
-  uint64_t max_body_mb = 64;
-  std::vector<std::string> origins;
-  PlanRequest plan;
-  EngineOptions engine;
-  ServiceOptions service;
-  HttpOptions http;
-};
-
-void read_listen(const std::string& text, HttpOptions& http) {
-  constexpr std::string_view kUnix = "unix:";
-  if (text.rfind(kUnix, 0) == 0) {
-    http.unix_path = text.substr(kUnix.size());
-    if (http.unix_path.empty()) throw Error("--listen", "expected a path after unix:");
-    return;
-  }
-  const size_t colon = text.rfind(':');
-  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
-  if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos ||
-      std::stoi(port) > 65535) {
-    throw Error("--listen", "expected ADDRESS:PORT or unix:PATH, found " + text);
-  }
-  http.host = text.substr(0, colon);
-  if (http.host.size() > 2 && http.host.front() == '[' && http.host.back() == ']') {
-    http.host = http.host.substr(1, http.host.size() - 2);
-  }
-  if (http.host.empty()) throw Error("--listen", "expected an address before the port, such as 127.0.0.1 or 0.0.0.0");
-  http.port = static_cast<uint16_t>(std::stoi(port));
-}
-
-bool is_loopback(const HttpOptions& http) {
-  return !http.unix_path.empty() || http.host == "localhost" || http.host == "::1" || http.host.rfind("127.", 0) == 0;
-}
 
 // A connection takes a descriptor: as many as the system allows, and no more connections than fit.
 void fit_descriptors(HttpOptions& http, ServerLog& log) {
@@ -102,8 +60,9 @@ int64_t weight_bytes(const fs::path& dir) {
   return sum;
 }
 
-std::vector<std::pair<std::string, int64_t>> memory_parts(const fs::path& dir, const LoadedModel& loaded,
-                                                          const EngineOptions& options) {
+using MemoryParts = std::vector<std::pair<std::string, int64_t>>;  // part, bytes
+
+MemoryParts memory_parts(const fs::path& dir, const LoadedModel& loaded, const EngineOptions& options) {
   const EngineBytes b = dry_run(loaded.model, *loaded.context, options);
   return {{"weights", weight_bytes(dir)}, {"cache_pools", b.state},    {"step_buffers", b.buffers},
           {"draft_buffers", b.drafts},    {"image_buffers", b.images}, {"graphs", b.graphs},
@@ -113,7 +72,7 @@ std::vector<std::pair<std::string, int64_t>> memory_parts(const fs::path& dir, c
 // Until the model is there, the server listens already: health checks pass, clients hear that it is loading.
 class Front {
  public:
-  Front(Arguments& a, std::shared_ptr<ServerLog> log, KeyRing keys) : log_(std::move(log)) {
+  Front(ServeArguments& a, std::shared_ptr<ServerLog> log, KeyRing keys) : log_(std::move(log)) {
     AdmitOptions admit{.keys = std::move(keys), .allowed_origins = a.origins, .loopback = is_loopback(a.http)};
     a.http.admit = [this, check = make_admit(std::move(admit), [this] { return router_.load(); })](
                        HttpRequest& head) -> std::optional<HttpAnswer> {
@@ -213,31 +172,61 @@ int64_t run_until_told(Service& service, HttpServer& server, const sigset_t& sig
   return std::max({cut, drained.get(), server.counters().gone_stopped});
 }
 
-void serve(Arguments a) {
-  usage_checked([&a] {
-    read_listen(a.listen, a.http);
-    for (const std::string& origin : a.origins) check_origin(origin);
-    if (!a.device_memory.empty()) {
-      if (a.device == "cpu") throw Error("--device-memory", "expected with --device cuda, which has such memory");
-      a.plan.device_memory = parse_size(a.device_memory, "--device-memory");
-    }
-    if (!a.host_memory.empty()) a.plan.host_memory = parse_size(a.host_memory, "--host-memory");
-  });
-  a.engine.tpot_target = a.tpot_target_ms * 1e-3;
-  a.engine.snapshot_min_tokens = 1;  // a conversation that comes back finds its whole last turn, however short
-  a.engine.draft = a.plan.draft = !a.no_draft;
-  a.service.thinking = !a.no_thinking;
-  a.service.created = static_cast<int64_t>(std::time(nullptr));
-  a.http.max_body_bytes = a.max_body_mb << 20;
-  a.http.max_bodies_bytes = std::max(a.http.max_bodies_bytes, 4 * a.http.max_body_bytes);
-  if (a.service.model_name.empty()) {
-    a.service.model_name = fs::path(fs::absolute(a.dir).lexically_normal() / "").parent_path().filename().string();
-  }
+// What can be refused before anything listens. Throws mdi::Error, and what settle() throws.
+KeyRing checked(ServeArguments& a) {
+  settle(a);
   KeyRing keys = load_keys(a.key_file, std::getenv("MDI_API_KEYS"));
   if (!fs::is_regular_file(fs::path(a.dir) / "config.json")) {
     throw Error(a.dir, "expected the folder of a checkpoint, found no config.json there");
   }
+  return keys;
+}
 
+struct Planned {
+  LoadedModel loaded;
+  EngineOptions options;
+};
+
+Planned load_and_plan(const ServeArguments& a, ServerLog& log) {
+  LoadedModel loaded = load_for(a.device, a.dir, a.threads);
+  need_tokenizer(loaded, "serve");
+  EngineOptions options = plan_engine(loaded.model, *loaded.context, a.plan, a.engine);
+  if (a.service.max_tokens > options.max_length) {
+    log.say(ServerLog::Level::kWarning, "--max-tokens " + std::to_string(a.service.max_tokens) + " is more than the " +
+                                            std::to_string(options.max_length) +
+                                            " tokens that a request has here at most");
+  }
+  return {.loaded = std::move(loaded), .options = std::move(options)};
+}
+
+MetricsInput metrics_of(const Service& service, Front& front, const MemoryParts& memory) {
+  MetricsInput in;
+  in.engine = service.metrics();
+  in.service = service.counters();
+  in.http = front.server().counters();
+  for (size_t i = 0; i < in.early_errors.size(); ++i) in.early_errors[i] = front.errors().of[i];
+  in.model_name = service.options().model_name;
+  in.version = kVersion;
+  in.start_time = process_start_time();
+  in.resident_bytes = process_resident_bytes();
+  in.open_files = process_open_files();
+  in.memory = memory;
+  in.failed = !service.failure().empty();
+  in.ready = !in.failed && !service.draining();
+  return in;
+}
+
+void say_ready(const ServeArguments& a, const EngineOptions& options, const std::string& address, ServerLog& log) {
+  log.say(ServerLog::Level::kInfo,
+          "serving " + a.service.model_name + " on " + a.device + ": " + std::to_string(options.slots) +
+              " sequences at once, " + std::to_string(options.max_length) + " tokens each at most, " +
+              std::to_string(options.blocks) + " cache blocks, " + std::to_string(options.snapshots) + " snapshots");
+  std::printf("ready on %s\n", address.c_str());
+  std::fflush(stdout);
+}
+
+void serve(ServeArguments a) {
+  KeyRing keys = checked(a);
   const sigset_t signals = block_signals();
   const auto log = std::make_shared<ServerLog>(LogOptions{.json = a.log_format == "json", .prompts = a.log_prompts});
   fit_descriptors(a.http, *log);
@@ -247,138 +236,27 @@ void serve(Arguments a) {
   Front front(a, log, std::move(keys));
   log->say(ServerLog::Level::kInfo, "loading " + a.dir + ", listening on " + front.server().address());
 
-  LoadedModel loaded = load_for(a.device, a.dir, a.threads);
-  need_tokenizer(loaded, "serve");
-  const EngineOptions options = plan_engine(loaded.model, *loaded.context, a.plan, a.engine);
-  if (a.service.max_tokens > options.max_length) {
-    log->say(ServerLog::Level::kWarning, "--max-tokens " + std::to_string(a.service.max_tokens) + " is more than the " +
-                                             std::to_string(options.max_length) +
-                                             " tokens that a request has here at most");
-  }
-  const auto memory = memory_parts(a.dir, loaded, options);
+  const auto [loaded, options] = load_and_plan(a, *log);
+  const MemoryParts memory = memory_parts(a.dir, loaded, options);
   Service service(*loaded.context, loaded.model, &*loaded.tokenizer, options, a.service);
   Router router = make_router(service);
-  Route metrics = metrics_route([&] {
-    MetricsInput in;
-    in.engine = service.metrics();
-    in.service = service.counters();
-    in.http = front.server().counters();
-    for (size_t i = 0; i < in.early_errors.size(); ++i) in.early_errors[i] = front.errors().of[i];
-    in.model_name = service.options().model_name;
-    in.version = kVersion;
-    in.start_time = process_start_time();
-    in.resident_bytes = process_resident_bytes();
-    in.open_files = process_open_files();
-    in.memory = memory;
-    in.failed = !service.failure().empty();
-    in.ready = !in.failed && !service.draining();
-    return in;
-  });
-  router.add(by_worker(service, std::move(metrics)));
+  router.add(by_worker(service, metrics_route([&] { return metrics_of(service, front, memory); })));
   service.start();
   front.serve(&router);
-  log->say(ServerLog::Level::kInfo,
-           "serving " + a.service.model_name + " on " + a.device + ": " + std::to_string(options.slots) +
-               " sequences at once, " + std::to_string(options.max_length) + " tokens each at most, " +
-               std::to_string(options.blocks) + " cache blocks, " + std::to_string(options.snapshots) + " snapshots");
-  std::printf("ready on %s\n", front.server().address().c_str());
-  std::fflush(stdout);
+  say_ready(a, options, front.server().address(), *log);
 
   const int64_t cut = run_until_told(service, front.server(), signals, a.drain_seconds, *log);
   if (const std::string failure = service.failure(); !failure.empty()) throw Error("engine", failure);
   if (cut > 0) throw Error("serve", "ended with " + std::to_string(cut) + " answers cut off");
 }
 
-void add_engine(CLI::App& cmd, Arguments& a) {
-  cmd.add_option("--device", a.device, "Where the model runs")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
-  cmd.add_option("--threads", a.threads, "CPU threads; 0: one per core")->check(thread_count())->capture_default_str();
-  cmd.add_option("--slots", a.plan.slots, "Sequences that run at once (default: as many as fit, at most 64)")
-      ->check(whole(1));
-  cmd.add_option("--max-length", a.plan.max_length,
-                 "Most tokens of a request, answer included (default: up to 131072, as fits)")
-      ->check(whole(1));
-  cmd.add_option("--blocks", a.plan.blocks, "Cache blocks of 128 tokens (default: as many as fit)")->check(whole(1));
-  cmd.add_option("--snapshots", a.plan.snapshots, "Host buffers of the prefix cache; 0: none (default: as many as fit)")
-      ->check(whole(0));
-  cmd.add_option("--max-rows", a.plan.max_rows, "Most new tokens of a step (default: as fits)")->check(whole(1));
-  cmd.add_option("--device-memory", a.device_memory, "Bytes of the GPU to use, such as 100GB (default: what is free)");
-  cmd.add_option("--host-memory", a.host_memory, "Bytes of host memory to use (default: half of what is available)");
-  cmd.add_option("--queue", a.engine.max_queue, "Requests that may wait; further ones get 429")
-      ->check(whole(1))
-      ->capture_default_str();
-  cmd.add_option("--tpot-target-ms", a.tpot_target_ms,
-                 "Prefill joins decode steps as far as they are predicted to stay below this; 0: no limit")
-      ->check(zero_or_more())
-      ->capture_default_str();
-  cmd.add_flag("--no-draft", a.no_draft, "Do not use the draft layers");
-  add_replay(cmd, a.engine.replay);
-}
-
-void add_server(CLI::App& cmd, Arguments& a) {
-  cmd.add_option("--listen", a.listen, "ADDRESS:PORT (port 0: any free one), or unix:PATH")->capture_default_str();
-  cmd.add_option(
-      "--api-key-file", a.key_file,
-      "API keys, one a line, each of 8 to 512 characters without spaces; more can be given in the environment "
-      "variable MDI_API_KEYS, separated by commas or spaces (default: no keys)");
-  cmd.add_option("--allow-origin", a.origins, "Let pages of this origin use the server from a browser; * for all");
-  cmd.add_option("--max-connections", a.http.max_connections, "Further ones take an idle one's place, or get 503")
-      ->check(whole(1, 1000000))
-      ->capture_default_str();
-  cmd.add_option("--max-body-mb", a.max_body_mb, "Longest body of a request")
-      ->check(whole(1, 4096))
-      ->capture_default_str();
-  cmd.add_option("--drain-seconds", a.drain_seconds, "Time for open answers after SIGTERM")
-      ->check(up_to_a_day())
-      ->capture_default_str();
-  cmd.add_option("--timeout", a.service.timeout, "Seconds that a request may take, queue included; 0: no limit")
-      ->check(up_to_a_day())
-      ->capture_default_str();
-  cmd.add_option("--workers", a.service.workers, "Threads that parse and tokenise requests")
-      ->check(whole(1, 256))
-      ->capture_default_str();
-  cmd.add_option("--log-format", a.log_format, "One line a request, on standard error")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-  cmd.add_flag("--log-prompts", a.log_prompts, "Log the bodies of requests, too");
-}
-
-void add_answers(CLI::App& cmd, Arguments& a) {
-  cmd.add_option("--model-name", a.service.model_name, "What clients call the model (default: the folder's name)");
-  cmd.add_flag("--no-thinking", a.no_thinking, "No reasoning where a request does not ask for it");
-  cmd.add_option("--effort", a.service.effort, "Reasoning effort where a request does not say")
-      ->check(whole(1, 100))
-      ->capture_default_str();
-  cmd.add_option("--temperature", a.service.temperature, "Where a request does not say")
-      ->check(number(0.0, 2.0, "0 to 2"))
-      ->capture_default_str();
-  cmd.add_option("--top-p", a.service.top_p, "Where a request does not say")
-      ->check(number(0.0, 1.0, "0 to 1"))
-      ->capture_default_str();
-  cmd.add_option("--max-tokens", a.service.max_tokens,
-                 "Most tokens of an answer where a request does not say; 0: no limit")
-      ->check(whole(0))
-      ->capture_default_str();
-  cmd.add_option("--max-running-per-client", a.service.max_running_per_client,
-                 "Requests of one client (its key, or its address) that run or wait; 0: no limit")
-      ->check(whole(0))
-      ->capture_default_str();
-  cmd.add_flag("--separate-clients", a.service.separate_clients,
-               "Clients with different keys share no cached prefixes");
-  cmd.add_flag("--allow-remote-images", a.service.allow_remote_images, "Fetch images that requests name by URL");
-}
-
 }  // namespace
 
 void add_serve(CLI::App& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ServeArguments>();
   CLI::App* cmd = app.add_subcommand(
       "serve", "Serve a model over HTTP: OpenAI's and Anthropic's endpoints, a page to chat in, metrics");
-  cmd->add_option("DIR", a->dir, "Folder of the checkpoint")->required()->check(some_text());
-  add_server(*cmd, *a);
-  add_answers(*cmd, *a);
-  add_engine(*cmd, *a);
+  add_serve_options(*cmd, *a);
   cmd->footer("Ends on SIGTERM when open answers have ended, at once on SIGINT or a second SIGTERM.");
   cmd->callback([a] { serve(*a); });
 }
