@@ -18,6 +18,7 @@
 #include "cli/serve_options.h"
 #include "engine/engine_plan.h"
 #include "engine/load.h"
+#include "model/place.h"
 #include "server/auth.h"
 #include "server/log.h"
 #include "server/metrics_text.h"
@@ -52,21 +53,18 @@ void fit_descriptors(HttpOptions& http, ServerLog& log) {
   http.max_connections = room;
 }
 
-int64_t weight_bytes(const fs::path& dir) {
-  int64_t sum = 0;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    if (entry.path().extension() == ".safetensors") sum += static_cast<int64_t>(entry.file_size());
-  }
-  return sum;
-}
-
 using MemoryParts = std::vector<std::pair<std::string, int64_t>>;  // part, bytes
 
-MemoryParts memory_parts(const fs::path& dir, const LoadedModel& loaded, const EngineOptions& options) {
+MemoryParts memory_parts(const LoadedModel& loaded, const EngineOptions& options) {
   const EngineBytes b = dry_run(loaded.model, *loaded.context, options);
-  return {{"weights", weight_bytes(dir)}, {"cache_pools", b.state},    {"step_buffers", b.buffers},
-          {"draft_buffers", b.drafts},    {"image_buffers", b.images}, {"graphs", b.graphs},
-          {"snapshots", b.snapshots},     {"host_buffers", b.host}};
+  return {{"weights", placed_bytes(loaded.model)},
+          {"cache_pools", b.state},
+          {"step_buffers", b.buffers},
+          {"draft_buffers", b.drafts},
+          {"image_buffers", b.images},
+          {"graphs", b.graphs},
+          {"snapshots", b.snapshots},
+          {"host_buffers", b.host}};
 }
 
 // Until the model is there, the server listens already: health checks pass, clients hear that it is loading.
@@ -237,7 +235,7 @@ void serve(ServeArguments a) {
   log->say(ServerLog::Level::kInfo, "loading " + a.dir + ", listening on " + front.server().address());
 
   const auto [loaded, options] = load_and_plan(a, *log);
-  const MemoryParts memory = memory_parts(a.dir, loaded, options);
+  const MemoryParts memory = memory_parts(loaded, options);
   Service service(*loaded.context, loaded.model, &*loaded.tokenizer, options, a.service);
   Router router = make_router(service);
   router.add(by_worker(service, metrics_route([&] { return metrics_of(service, front, memory); })));
