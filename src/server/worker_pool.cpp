@@ -18,7 +18,8 @@ constexpr auto kTrimEvery = std::chrono::seconds(1);
 // A large request's tree is many small pieces, which the library keeps when they are freed: each thread's heap would
 // stay as large as its largest request.
 void give_memory_back() {
-#ifdef __GLIBC__
+// AddressSanitizer has an allocator of its own, under which glibc's was never set up.
+#if defined(__GLIBC__) && !defined(MDI_SANITIZED)
   malloc_trim(0);
 #endif
 }
