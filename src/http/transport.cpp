@@ -212,7 +212,8 @@ void Transport::erase(const std::shared_ptr<Connection>& connection) {
   if (connections_.erase(connection) == 0) return;
   if (connection->over_limit()) {
     --refused_open_;
-  } else if (const auto host = hosts_.find(peer_host(connection->peer())); --host->second == 0) {
+  } else if (const auto host = hosts_.find(peer_host(connection->peer()));
+             host != hosts_.end() && --host->second == 0) {
     hosts_.erase(host);
   }
   counters.connections = static_cast<int64_t>(connections_.size());
