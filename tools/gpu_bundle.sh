@@ -4,12 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/gpu-bundle.tar.xz}
-build=build/cuda
+build=build/gpu
 limit=$((24 * 1024 * 1024)) # what has to travel
 
-# The processor is not this machine's. Libraries are looked for again: a build that was configured for this machine
-# alone remembers shared ones.
-cmake --preset cuda -DMDI_MARCH=x86-64-v4 -U'JPEG_*' -U'PNG_*' -U'ZLIB_*' -U'WEBP*' -U'ICU_*' -U'SODIUM_*' >/dev/null
+cmake --preset gpu >/dev/null
 checks=()
 for source in tests/cuda/*_check.c*; do
   name=$(basename "$source")
