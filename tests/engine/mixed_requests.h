@@ -13,7 +13,7 @@
 
 namespace mdi::testing {
 
-inline constexpr int kMixed = kPace > 1 ? 16 : 64;
+inline constexpr int kMixed = kPace > 1 ? 24 : 64;
 inline constexpr int64_t kMixedLength = 420;
 
 // Lengths from one token to several blocks; a third of them share one beginning, another third another one.
