@@ -181,6 +181,17 @@ fi
   echo '```'
 } >>"$report"
 
+# The bundled model, in one process: many requests at once and one after the other, with and without its draft layers.
+if [[ -d models/small ]]; then
+  printf '\n## Many requests at once\n' >>"$report"
+  for slots in 64 1; do
+    for draft in none dspark; do
+      bench "serve-$slots-$draft" 60 serve --model models/small --device cuda --requests $((slots * 4 + 12)) --rate 0 \
+        --slots "$slots" --max-queue 1000 --draft "$draft"
+    done
+  done
+fi
+
 # The bundled model, served: many clients that hang up, stall and send rubbish (tests/server/soak.py).
 if [[ -d models/small ]]; then
   {

@@ -118,6 +118,7 @@ TEST(Backends, TheOracleAgainstItself) {
   EXPECT_EQ(quantity(report, "v/backends.logits").verdict, Verdict::kPass);
   for (const char* prompt : {"v/image_prompt0/", "v/image_prompt1/"}) {
     EXPECT_EQ(quantity(report, std::string(prompt) + "backends.first").tolerance, "no stage differs");
+    EXPECT_EQ(quantity(report, std::string(prompt) + "backends.decode").largest, 0);
     const Quantity& q = quantity(report, std::string(prompt) + "backends.selections");
     EXPECT_EQ(q.verdict, Verdict::kPass);
     EXPECT_EQ(q.mean, 0);

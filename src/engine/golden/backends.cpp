@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kOfReference = 2;  // the backends' difference may be this many times the oracle's own
 constexpr double kOfMargin = 4;     // a margin of this many differences is one that both must see
+constexpr int64_t kDecoded = 16;    // steps behind each prompt
 
 double squares(const std::vector<float>& a, const float* b) {
   double sum = 0;
@@ -58,9 +59,9 @@ void add_logits(const Prompt& p, const std::vector<float>& logits, const std::ve
   p.report.add(std::move(q));
 }
 
-void add_rows(const Prompt& p, const std::vector<float>& logits, const std::vector<float>& oracle) {
+// row: the place of the first one in its sequence.
+void add_rows(const Prompt& p, const std::vector<float>& logits, const std::vector<float>& oracle, int64_t row) {
   const auto vocab = static_cast<ptrdiff_t>(p.model.config().vocab_size);
-  int64_t row = 0;
   for (auto begin = oracle.begin(); begin != oracle.end(); begin += vocab, ++row) {
     const auto best = std::max_element(begin, begin + vocab);
     float second = -INFINITY;
@@ -74,21 +75,47 @@ void add_rows(const Prompt& p, const std::vector<float>& logits, const std::vect
   }
 }
 
+// Goes on behind the prompt, whose last logits the oracle has left in `expected`, one token a step: both backends are
+// fed what the oracle finds largest, so that one different choice does not end the comparison.
+void compare_decoding(const Prompt& p, const PromptPart& tokens, GoldenSequence& oracle, std::vector<float> expected) {
+  const auto rows = static_cast<int64_t>(tokens.tokens.size());
+  const auto vocab = static_cast<ptrdiff_t>(p.model.config().vocab_size);
+  GoldenSequence sequence(p.context, p.model, rows + kDecoded, rows);
+  sequence.append(tokens, false, {}, nullptr);
+  double difference = 0;
+  for (int64_t i = 0; i < kDecoded; ++i) {
+    const auto last = expected.cend() - vocab;
+    const auto token = static_cast<int32_t>(std::max_element(last, expected.cend()) - last);
+    const PromptPart next{.tokens = {&token, 1}};
+    expected = oracle.append(next, false, {}, nullptr);
+    const std::vector<float> logits = sequence.append(next, false, {}, nullptr);
+    difference += squares(logits, expected.data());
+    add_rows(p, logits, expected, rows + i);
+  }
+  p.oracle->folder.all_squares += difference;
+  p.oracle->folder.all_logits += kDecoded * vocab;
+  Quantity q = quantity(p.prefix + "backends.decode", Verdict::kInfo);
+  q.largest = q.mean = rms(difference, kDecoded * vocab);
+  q.tolerance = fmt::format("rms {:.2e} from the CPU's over {} steps of one token", q.mean, kDecoded);
+  p.report.add(std::move(q));
+}
+
 }  // namespace
 
 void compare_backends(const Prompt& p, const PromptPart& tokens, const std::vector<float>& logits,
                       const Recording& run) {
   const Oracle& oracle = *p.oracle;
   const auto rows = static_cast<int64_t>(tokens.tokens.size());
-  GoldenSequence sequence(oracle.context, oracle.model, rows, rows);
+  GoldenSequence sequence(oracle.context, oracle.model, rows + kDecoded, rows);
   const bool all_rows = static_cast<int64_t>(logits.size()) > p.model.config().vocab_size;
   Recording expected_run;
-  const std::vector<float> expected = sequence.append(tokens, all_rows, {}, &expected_run);
+  std::vector<float> expected = sequence.append(tokens, all_rows, {}, &expected_run);
   if (expected.size() != logits.size()) throw Error(p.prefix + "backends", "expected as many logits of both backends");
   add_logits(p, logits, expected);
-  add_rows(p, logits, expected);
+  add_rows(p, logits, expected, all_rows ? 0 : rows - 1);
   report_first_difference(p, run, expected_run);
   compare_fed_layers(p, tokens, expected_run);
+  compare_decoding(p, tokens, sequence, std::move(expected));
 }
 
 void report_folder(const FolderDifference& folder, const std::string& prefix, Report& report) {
