@@ -37,8 +37,8 @@ struct Oracle {
 };
 
 // logits: what prompt.context made of the prompt, [rows, vocab], and what its tap saw. Adds to prompt.oracle->folder,
-// reports what each side alone selected, and, as information, this prompt's share and the first stage that differs. Then
-// decodes behind the prompt on both, whose rows are the folder's too.
+// reports what each side alone selected, and, as information, this prompt's share and the first stage that differs.
+// Then decodes behind the prompt on both, whose rows are the folder's too.
 void compare_backends(const Prompt& prompt, const PromptPart& tokens, const std::vector<float>& logits,
                       const Recording& run);
 
