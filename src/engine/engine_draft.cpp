@@ -54,7 +54,13 @@ void EngineCore::propose() {
   const double start = now();
   const Drafts drafts = runner_.propose(sequences, [&](size_t i, int, std::span<const float> row) {
     Part& part = *drafting[i];
-    part.proposals.push_back(choose_proposal(row, part.proposals, sampling_of(*part.sequence), scratch_));
+    const Sequence& s = *part.sequence;
+    SamplingSequence sampling = sampling_of(*part.sequence);
+    if (s.request().allowed) {
+      add_masks(s.request().allowed, s.generated(), part.proposals, model_.config().vocab_size, part.masks);
+      sampling.masks = part.masks;
+    }
+    part.proposals.push_back(choose_proposal(row, part.proposals, sampling, scratch_));
     return part.proposals.back().token;
   });
   const auto rows = static_cast<double>(sequences.size()) * model_.config().dspark_block_size;
@@ -63,6 +69,7 @@ void EngineCore::propose() {
   for (size_t i = 0; i < drafting.size(); ++i) {
     Part& part = *drafting[i];
     part.proposals.resize(static_cast<size_t>(verify_length(drafts.confidence[i], part.drafts, threshold_)));
+    part.masks.resize(std::min(part.masks.size(), part.proposals.size() + 1));
   }
 }
 

@@ -18,14 +18,15 @@ void EngineCore::ask_slow_mask(Sequence& s) {
   s.slow_mask = slow_masks_->ask(s.owner, generated);
 }
 
-// Masks are functions of known tokens: they are made while the step runs, those of different requests at once.
+// Masks are functions of known tokens: they are made while the step runs, those of different requests at once. What a
+// proposal was drawn under is there already.
 void EngineCore::ask_grammars(Flight& flight) {
   std::vector<std::vector<Part*>> requests;  // the samples of one request share a function
   for (Part& part : flight.parts) {
     Sequence& s = *part.sequence;
     if (!part.sampled() || part.on_device || s.ended || !s.request().allowed) continue;
     // More rows than one are not run again for a mask.
-    if (part.tokens == 1 && part.proposals.empty() && mask_is_slow(s)) {
+    if (part.tokens == 1 && part.masks.empty() && mask_is_slow(s)) {
       ask_slow_mask(s);
       part.waits = true;
       continue;
@@ -38,7 +39,7 @@ void EngineCore::ask_grammars(Flight& flight) {
   side_by_side(requests.size(), [&](int64_t i) {
     for (Part* part : requests[static_cast<size_t>(i)]) {
       const Sequence& s = *part->sequence;
-      part->masks = make_masks(s.request().allowed, s.generated(), part->proposals, model_.config().vocab_size);
+      add_masks(s.request().allowed, s.generated(), part->proposals, model_.config().vocab_size, part->masks);
     }
   });
 }

@@ -65,15 +65,13 @@ Adjusted adjust(std::span<const float> logits, std::span<const Proposal> before,
 
 }  // namespace
 
-std::vector<TokenMask> make_masks(const AllowedTokens& allowed, std::span<const int32_t> generated,
-                                  std::span<const Proposal> proposals, int64_t vocab) {
-  std::vector<TokenMask> masks(1 + proposals.size());
+void add_masks(const AllowedTokens& allowed, std::span<const int32_t> generated, std::span<const Proposal> proposals,
+               int64_t vocab, std::vector<TokenMask>& masks) {
   std::vector<int32_t> tokens(generated.begin(), generated.end());
-  for (size_t i = 0; i < masks.size(); ++i) {
-    ask(allowed, tokens, token_bit_words(vocab), masks[i]);
-    if (i < proposals.size()) tokens.push_back(proposals[i].token);
+  for (size_t i = 0; i <= proposals.size(); ++i) {
+    if (i > 0) tokens.push_back(proposals[i - 1].token);
+    if (i >= masks.size()) ask(allowed, tokens, token_bit_words(vocab), masks.emplace_back());
   }
-  return masks;
 }
 
 Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<const Proposal> proposals,

@@ -30,7 +30,7 @@ struct SamplingSequence {
   uint64_t position = 0;                    // of the first token that is chosen
   TokenHistory* history = nullptr;          // null: the parameters need none; the same after the call as before
   std::span<const int32_t> generated = {};  // after the prompt
-  std::span<const TokenMask> masks = {};    // make_masks() of these, made beforehand; empty: `allowed` is asked
+  std::span<const TokenMask> masks = {};    // add_masks() of these, made beforehand; empty: `allowed` is asked
 };
 
 enum class SamplingFault : uint8_t { kNone, kNotANumber, kNothingAllowed, kGrammar };
@@ -50,9 +50,10 @@ struct SamplingScratch {
   std::vector<int32_t> generated;
 };
 
-// [1 + proposals] what `allowed` says behind `generated` and behind each proposal.
-std::vector<TokenMask> make_masks(const AllowedTokens& allowed, std::span<const int32_t> generated,
-                                  std::span<const Proposal> proposals, int64_t vocab);
+// Makes masks [1 + proposals] of what `allowed` says behind `generated` and behind each proposal; those that are there
+// already are the first ones and stay.
+void add_masks(const AllowedTokens& allowed, std::span<const int32_t> generated, std::span<const Proposal> proposals,
+               int64_t vocab, std::vector<TokenMask>& masks);
 
 // logits: [1 + proposals, vocab], of the rows behind which the token at `position`, position + 1, ... come.
 Chosen choose_tokens(std::span<const float> logits, int64_t vocab, std::span<const Proposal> proposals,

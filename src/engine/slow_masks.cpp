@@ -79,9 +79,10 @@ void SlowMasks::loop() {
     wake_.wait(lock, [&] { return stopping_ || (mask = next()) != nullptr; });
     if (stopping_) return;
     lock.unlock();
-    TokenMask made = std::move(make_masks(mask->owner->request.allowed, mask->generated, {}, vocab_).front());
+    std::vector<TokenMask> made;
+    add_masks(mask->owner->request.allowed, mask->generated, {}, vocab_, made);
     lock.lock();
-    mask->mask = std::move(made);
+    mask->mask = std::move(made.front());
     mask->done = true;
     made_.notify_all();
     lock.unlock();
