@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cache_layout.h"
+#include "model/state.h"
 
 namespace mdi {
 
 namespace {
 
-int64_t blocks_of(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
-
 bool decodes(const SequenceView& s) { return s.running && s.known - s.committed == 1; }
 
 // Blocks that a sequence must be given before it runs `tokens` more.
 int64_t need(const SequenceView& s, int64_t tokens) {
-  const int64_t more = std::max<int64_t>(0, blocks_of(s.committed + tokens) - s.blocks);
+  const int64_t more = std::max<int64_t>(0, blocks_for(s.committed + tokens) - s.blocks);
   return more + (s.copies_tail ? 1 : 0);
 }
 
@@ -92,7 +90,7 @@ struct Planner {
       int32_t drafts = std::clamp(spare_rows, 0, s.drafts);
       if (need(s, 1 + drafts) - need(s, 1) > spare_blocks) {
         // What still fits into the block of its next token.
-        drafts = std::min(drafts, static_cast<int32_t>(blocks_of(s.committed + 1) * kBlockTokens - s.committed - 1));
+        drafts = std::min(drafts, static_cast<int32_t>(blocks_for(s.committed + 1) * kBlockTokens - s.committed - 1));
       }
       spare_rows -= drafts;
       spare_blocks -= need(s, 1 + drafts) - need(s, 1);
