@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs on the GPU machine, in the repository, from the unpacked bundle: the golden folders, an image through both
 # backends, every check and the sanitizer over small shapes, several at once, then whole steps, what is said of a full
-# card, a soak of the server, and each area's own timings; writes gpu-report.md as it goes and one log each. About 280 s: 80 s less with an
+# card, a soak of the server, and each area's own timings; writes gpu-report.md as it goes and one log each. About 380 s: 80 s less with an
 # empty MDI_REPORT_BENCH (no whole steps); MDI_REPORT_SANITIZER names the areas for the sanitizer (default all), and
 # after MDI_REPORT_SECONDS no further area is timed. Exit 1 when anything failed.
 # Usage: run.sh OUT [AREA...]   (areas: rows, stream, ...; default all)
@@ -182,7 +182,7 @@ fi
 } >>"$report"
 
 # The bundled model, in one process: many requests at once and one after the other, with and without its draft layers.
-if [[ -d models/small ]]; then
+if [[ -d models/small && -n ${MDI_REPORT_BENCH-yes} ]]; then
   printf '\n## Many requests at once\n' >>"$report"
   for slots in 64 1; do
     for draft in none dspark; do
